@@ -31,29 +31,29 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#define EIGHTS 1
+#define VEC8 1
 #include "include/attention.glsl"
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
 
 const uint kKeys = 32u, kMatrices = kKeys / 16u;
-const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // fragments along the head
-const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
-const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // padded by one to avoid bank conflicts
-const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // per row: 32 scores, or P and 16 copies of the factor
-const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
-const uint OWN_ROWS = 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
-const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;
+const uint QK_FRAGMENTS = (SIZE + 15u) / 16u, V_FRAGMENTS = (V_SIZE + 15u) / 16u;  // fragments along the head
+const uint VEC8_PER_K_ROW = QK_FRAGMENTS * 2u, VEC8_PER_V_ROW = V_FRAGMENTS * 2u;
+const uint K_ROW_STRIDE = VEC8_PER_K_ROW + 1u, V_ROW_STRIDE = VEC8_PER_V_ROW + 1u;  // padded by one to avoid bank conflicts
+const uint SCORE_ROW_STRIDE = kKeys / 4u + 1u, FACTOR_OFFSET = kKeys / 8u;  // per row: 32 scores, or P and 16 copies of the factor
+const uint LOADS_K = (kKeys * VEC8_PER_K_ROW + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * VEC8_PER_V_ROW + INVOCATIONS - 1u) / INVOCATIONS;
+const uint SUBGROUP_ROWS = 16u, LANES_PER_ROW = SUBGROUP / SUBGROUP_ROWS, ROW_VEC4 = kKeys / 4u / LANES_PER_ROW;
+const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * SUBGROUP_ROWS;
 
-shared uvec4 staged[kKeys * (ROW_K > ROW_V ? ROW_K : ROW_V)];
-shared uvec4 strips[SUBGROUPS * OWN_ROWS * ROW_S];
+shared uvec4 staged[kKeys * (K_ROW_STRIDE > V_ROW_STRIDE ? K_ROW_STRIDE : V_ROW_STRIDE)];
+shared uvec4 score_tiles[SUBGROUPS * SUBGROUP_ROWS * SCORE_ROW_STRIDE];
 
 uvec4 next_k[LOADS_K], next_v[LOADS_V];
-coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[STEPS];
-coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
+coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[QK_FRAGMENTS];
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_FRAGMENTS];
 
-uint pack_two(float a, float b) {
+uint pack_16bit_pair(float a, float b) {
 #if NCNN_bf16_storage
   uvec2 bits = floatBitsToUint(vec2(a, b));
   bits += 0x7fffu + (bits >> 16 & 1u);  // round to nearest even
@@ -63,154 +63,154 @@ uint pack_two(float a, float b) {
 #endif
 }
 
-void meet() {
+void sync_subgroup() {
   subgroupMemoryBarrierShared();
   subgroupBarrier();
 }
 
 // Branch-free loads: keys past the end repeat the last key, elements past the head become zero.
-#define FETCH(name, x, next, loads, eights, size)                                                     \
+#define DEFINE_FETCH(name, x, next, loads, vec8_per_row, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
-      const uint n = gl_LocalInvocationIndex + i * INVOCATIONS, eight = n % eights;                   \
-      const uint row = uint(min(key + int(n / eights), end - 1));                                     \
-      next[i] = x[(at + row * row_stride) / 8u + min(eight, size / 8u - 1u)];                         \
-      if (eight * 8u >= size) next[i] = uvec4(0u);                                                    \
+      const uint n = gl_LocalInvocationIndex + i * INVOCATIONS, vec8_index = n % vec8_per_row;                   \
+      const uint row = uint(min(key + int(n / vec8_per_row), end - 1));                                     \
+      next[i] = x[(at + row * row_stride) / 8u + min(vec8_index, size / 8u - 1u)];                         \
+      if (vec8_index * 8u >= size) next[i] = uvec4(0u);                                                    \
     }                                                                                                 \
   }
-#define STORE(name, next, loads, eights, row_size)                                                    \
+#define DEFINE_STORE(name, next, loads, vec8_per_row, row_size)                                                    \
   void name() {                                                                                       \
     [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
       const uint n = gl_LocalInvocationIndex + i * INVOCATIONS;                                       \
-      if (n < kKeys * eights) staged[n / eights * row_size + n % eights] = next[i];                   \
+      if (n < kKeys * vec8_per_row) staged[n / vec8_per_row * row_size + n % vec8_per_row] = next[i];                   \
     }                                                                                                 \
     barrier();                                                                                        \
   }
-FETCH(fetch_k, k, next_k, LOADS_K, EIGHTS_K, SIZE)
-FETCH(fetch_v, v, next_v, LOADS_V, EIGHTS_V, V_SIZE)
-FETCH(fetch_q, q, next_k, LOADS_K, EIGHTS_K, SIZE)
-STORE(store_k, next_k, LOADS_K, EIGHTS_K, ROW_K)
-STORE(store_v, next_v, LOADS_V, EIGHTS_V, ROW_V)
+DEFINE_FETCH(fetch_k, k, next_k, LOADS_K, VEC8_PER_K_ROW, SIZE)
+DEFINE_FETCH(fetch_v, v, next_v, LOADS_V, VEC8_PER_V_ROW, V_SIZE)
+DEFINE_FETCH(fetch_q, q, next_k, LOADS_K, VEC8_PER_K_ROW, SIZE)
+DEFINE_STORE(store_k, next_k, LOADS_K, VEC8_PER_K_ROW, K_ROW_STRIDE)
+DEFINE_STORE(store_v, next_v, LOADS_V, VEC8_PER_V_ROW, V_ROW_STRIDE)
 
 void load_queries(uint at, uint first_row) {
-  const uint own = gl_SubgroupID * OWN_ROWS;
+  const uint subgroup_row = gl_SubgroupID * SUBGROUP_ROWS;
   for (uint first = 0u; first < ROWS; first += kKeys) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
     barrier();  // wait until no subgroup is still loading the previous queries
     store_k();
-    if (own >= first && own < first + kKeys)
-      [[unroll]] for (uint step = 0u; step < STEPS; ++step)
-        coopMatLoad(queries[step], staged, (own - first) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
+    if (subgroup_row >= first && subgroup_row < first + kKeys)
+      [[unroll]] for (uint step = 0u; step < QK_FRAGMENTS; ++step)
+        coopMatLoad(queries[step], staged, (subgroup_row - first) * K_ROW_STRIDE + step * 2u, K_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
   }
   barrier();  // Q is in registers; K reuses the buffer
 }
 
-void multiply_keys(uint strip) {
+void multiply_keys(uint tile_offset) {
   coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products[kMatrices];
   [[unroll]] for (uint i = 0u; i < kMatrices; ++i)
     products[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  [[unroll]] for (uint step = 0u; step < STEPS; ++step)
+  [[unroll]] for (uint step = 0u; step < QK_FRAGMENTS; ++step)
     [[unroll]] for (uint j = 0u; j < kMatrices; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
-      coopMatLoad(keys, staged, j * 16u * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutColumnMajor);
+      coopMatLoad(keys, staged, j * 16u * K_ROW_STRIDE + step * 2u, K_ROW_STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
       products[j] = coopMatMulAdd(queries[step], keys, products[j]);
     }
   [[unroll]] for (uint j = 0u; j < kMatrices; ++j)
-    coopMatStore(products[j], strips, strip + j * 4u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
-  meet();
+    coopMatStore(products[j], score_tiles, tile_offset + j * 4u, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+  sync_subgroup();
 }
 
-void multiply_values(uint strip) {
+void multiply_values(uint tile_offset) {
   coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> factors;
-  coopMatLoad(factors, strips, strip + FACTORS, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
-  [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) sums[j] = sums[j] * factors;
+  coopMatLoad(factors, score_tiles, tile_offset + FACTOR_OFFSET, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+  [[unroll]] for (uint j = 0u; j < V_FRAGMENTS; ++j) sums[j] = sums[j] * factors;
   [[unroll]] for (uint step = 0u; step < kMatrices; ++step) {
     coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
-    coopMatLoad(weights, strips, strip + step * 2u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
-    [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
+    coopMatLoad(weights, score_tiles, tile_offset + step * 2u, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0u; j < V_FRAGMENTS; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
-      coopMatLoad(values, staged, step * 16u * ROW_V + j * 2u, ROW_V, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatLoad(values, staged, step * 16u * V_ROW_STRIDE + j * 2u, V_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
       sums[j] = coopMatMulAdd(weights, values, sums[j]);
     }
   }
 }
 
 void main() {
-  const uint image = grid_group().y / p.heads, head = grid_group().y % p.heads, first_row = tile_of() * ROWS;
+  const uint batch = grid_group().y / p.heads, head = grid_group().y % p.heads, first_row = tile_index() * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
-#if PARTS
-  const ivec2 own_part = ivec2(grid_group().z * p.stretch, (grid_group().z + 1u) * p.stretch);
+#if SPLIT_KEYS
+  const ivec2 split_range = ivec2(grid_group().z * p.split_size, (grid_group().z + 1u) * p.split_size);
 #else
-  const ivec2 own_part = ivec2(0, 0x7fffffff);
+  const ivec2 split_range = ivec2(0, 0x7fffffff);
 #endif
-  const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
-  const uint at_k = first_k(image, head), at_v = first_v(image, head);
-  const uint strip = gl_SubgroupID * OWN_ROWS * ROW_S;
+  const int begin = max(visible_keys(batch, first_row).x, split_range.x), end = min(visible_keys(batch, last_row).y, split_range.y);
+  const uint at_k = k_head_offset(batch, head), at_v = v_head_offset(batch, head);
+  const uint tile_offset = gl_SubgroupID * SUBGROUP_ROWS * SCORE_ROW_STRIDE;
   // The row that this invocation works on, and its part of the row.
-  const uint own_row = gl_SubgroupInvocationID / PER, part = gl_SubgroupInvocationID % PER, own = strip + own_row * ROW_S;
-  const uint row = first_row + gl_SubgroupID * OWN_ROWS + own_row;
-  ivec2 seen = seen_keys(image, min(row, last_row));
-  seen.y = min(seen.y, end);
-  float largest = minus_infinity, sum = 0.0;
-  [[unroll]] for (uint i = 0u; i < V_STEPS; ++i)
+  const uint row_in_subgroup = gl_SubgroupInvocationID / LANES_PER_ROW, lane_in_row = gl_SubgroupInvocationID % LANES_PER_ROW, row_offset = tile_offset + row_in_subgroup * SCORE_ROW_STRIDE;
+  const uint row = first_row + gl_SubgroupID * SUBGROUP_ROWS + row_in_subgroup;
+  ivec2 visible_range = visible_keys(batch, min(row, last_row));
+  visible_range.y = min(visible_range.y, end);
+  float row_max = minus_infinity, sum = 0.0;
+  [[unroll]] for (uint i = 0u; i < V_FRAGMENTS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  load_queries(first_q(image, head, 0u), first_row);
+  load_queries(q_row_offset(batch, head, 0u), first_row);
   if (begin < end) fetch_k(at_k, p.k_row, begin, end);
   for (int key = begin; key < end; key += int(kKeys)) {
     store_k();
     fetch_v(at_v, p.v_row, key, end);
 #if MASKED == 2
-    vec4 added[OWN_FOURS];  // additive mask, prefetched; out-of-range keys read the last element
-    [[unroll]] for (uint i = 0u; i < OWN_FOURS * 4u; ++i) {
-      const uint at = min(uint(key) + part * OWN_FOURS * 4u + i, last_masked());
-      added[i / 4u][i % 4u] = mask_at(mask_index(image, head, min(row, last_row), at));
+    vec4 added[ROW_VEC4];  // additive mask, prefetched; out-of-range keys read the last element
+    [[unroll]] for (uint i = 0u; i < ROW_VEC4 * 4u; ++i) {
+      const uint at = min(uint(key) + lane_in_row * ROW_VEC4 * 4u + i, last_masked());
+      added[i / 4u][i % 4u] = load_mask(mask_index(batch, head, min(row, last_row), at));
     }
 #endif
-    multiply_keys(strip);
-    vec4 scores[OWN_FOURS];
-    float now = largest;
-    [[unroll]] for (uint i = 0u; i < OWN_FOURS; ++i) {
-      const uint four = part * OWN_FOURS + i;
-      scores[i] = uintBitsToFloat(strips[own + four]);
+    multiply_keys(tile_offset);
+    vec4 scores[ROW_VEC4];
+    float new_max = row_max;
+    [[unroll]] for (uint i = 0u; i < ROW_VEC4; ++i) {
+      const uint vec4_index = lane_in_row * ROW_VEC4 + i;
+      scores[i] = uintBitsToFloat(score_tiles[row_offset + vec4_index]);
       [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-        const int at = key + int(four * 4u + j);
-        const bool visible = at >= seen.x && at < seen.y;
+        const int at = key + int(vec4_index * 4u + j);
+        const bool is_visible = at >= visible_range.x && at < visible_range.y;
 #if MASKED == 2
-        scores[i][j] = visible ? masked(scaled(scores[i][j]), added[i][j]) : minus_infinity;
+        scores[i][j] = is_visible ? apply_mask(scale_score(scores[i][j]), added[i][j]) : minus_infinity;
 #else
-        scores[i][j] = visible ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
+        scores[i][j] = is_visible ? attention_score(batch, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
 #endif
-        now = max(now, scores[i][j]);
+        new_max = max(new_max, scores[i][j]);
       }
     }
-    [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) now = max(now, subgroupShuffleXor(now, mask_of));
-    const float reference = reference_of(now), factor = exp(largest - reference);
-    largest = now;
+    [[unroll]] for (uint xor_mask = 1u; xor_mask < LANES_PER_ROW; xor_mask <<= 1) new_max = max(new_max, subgroupShuffleXor(new_max, xor_mask));
+    const float shift = softmax_shift(new_max), factor = exp(row_max - shift);
+    row_max = new_max;
     sum *= factor;
-    [[unroll]] for (uint i = 0u; i < OWN_FOURS; ++i) {
-      scores[i] = exp(scores[i] - reference);
+    [[unroll]] for (uint i = 0u; i < ROW_VEC4; ++i) {
+      scores[i] = exp(scores[i] - shift);
       sum += (scores[i].x + scores[i].y) + (scores[i].z + scores[i].w);
     }
-    meet();  // scores are read; P and the factor reuse the memory
-    [[unroll]] for (uint i = 0u; i < OWN_FOURS / 2u; ++i) {
+    sync_subgroup();  // scores are read; P and the factor reuse the memory
+    [[unroll]] for (uint i = 0u; i < ROW_VEC4 / 2u; ++i) {
       const vec4 a = scores[i * 2u], b = scores[i * 2u + 1u];
-      strips[own + part * (OWN_FOURS / 2u) + i] = uvec4(pack_two(a.x, a.y), pack_two(a.z, a.w), pack_two(b.x, b.y), pack_two(b.z, b.w));
-      strips[own + FACTORS + part * (OWN_FOURS / 2u) + i] = uvec4(floatBitsToUint(factor));
+      score_tiles[row_offset + lane_in_row * (ROW_VEC4 / 2u) + i] = uvec4(pack_16bit_pair(a.x, a.y), pack_16bit_pair(a.z, a.w), pack_16bit_pair(b.x, b.y), pack_16bit_pair(b.z, b.w));
+      score_tiles[row_offset + FACTOR_OFFSET + lane_in_row * (ROW_VEC4 / 2u) + i] = uvec4(floatBitsToUint(factor));
     }
     barrier();  // wait until no subgroup is still reading K; V reuses the buffer
     store_v();
     fetch_k(at_k, p.k_row, key + int(kKeys), end);
-    multiply_values(strip);
+    multiply_values(tile_offset);
     barrier();  // wait until no subgroup is still reading V; the next K tile reuses the buffer
   }
-  [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) sum += subgroupShuffleXor(sum, mask_of);
-  const uint at = first_y(image, head, min(row, last_row));
-  [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
-    coopMatStore(sums[j], strips, strip, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
-    meet();
-    for (uint four = part; four < 4u; four += PER)
-      if (row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(strips[own + four]), sum);
-    meet();
+  [[unroll]] for (uint xor_mask = 1u; xor_mask < LANES_PER_ROW; xor_mask <<= 1) sum += subgroupShuffleXor(sum, xor_mask);
+  const uint at = y_row_offset(batch, head, min(row, last_row));
+  [[unroll]] for (uint j = 0u; j < V_FRAGMENTS; ++j) {
+    coopMatStore(sums[j], score_tiles, tile_offset, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+    sync_subgroup();
+    for (uint vec4_index = lane_in_row; vec4_index < 4u; vec4_index += LANES_PER_ROW)
+      if (row <= last_row) store_output_vec4(at, j * 16u + vec4_index * 4u, uintBitsToFloat(score_tiles[row_offset + vec4_index]), sum);
+    sync_subgroup();
   }
-  if (row <= last_row && part == 0u) store_terms(at, largest, sum);
+  if (row <= last_row && lane_in_row == 0u) store_softmax_stats(at, row_max, sum);
 }

@@ -1,16 +1,17 @@
 // Decode attention without cooperative matrices (few queries, memory-bound). See include/attention.glsl for buffers.
 //
-// Workgroup (x, y, z) = (ROWS queries of heads that share K and V, K/V head of a batch item, split of the keys). TEAM invocations share a
-// key: each loads HELD vec4s of it and uses them for all ROWS queries. TEAMS such groups take turns.
+// Workgroup (x, y, z) = (ROWS queries of heads that share K and V, K/V head of a batch item, split of the keys). GROUP_THREADS invocations
+// share a key: each loads ITEMS_PER_THREAD vec4s of it and uses them for all ROWS queries. THREAD_GROUPS such groups take turns.
 //   for each 4 keys of the group:
-//     load K and V; partial dots for ROWS queries; reduce over the TEAM invocations
+//     load K and V; partial dots for ROWS queries; reduce over the GROUP_THREADS invocations
 //     online softmax; acc = acc * factor + P v
-//   reduce over TEAMS in shared memory; store, write the partial result (PARTS), or let the last workgroup of a row merge them (MEETS)
+//   reduce over THREAD_GROUPS in shared memory; store, write the partial result (SPLIT_KEYS), or let the last workgroup of a row merge them
+//   (MERGES_SPLITS)
 //
-// Needs no extension on GPUs; SUBGROUP uses shuffles, LANES is the CPU variant with one subgroup of 8. Selected in attention.cpp
+// Needs no extension on GPUs; SUBGROUP uses shuffles, CPU_VARIANT is the CPU variant with one subgroup of 8. Selected in attention.cpp
 // (rows_plan).
 #version 450
-#if LANES || SUBGROUP
+#if CPU_VARIANT || SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
@@ -20,158 +21,158 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
-#if MEETS
+#if MERGES_SPLITS
 #include "include/attention_partials.glsl"
 #endif
-layout(local_size_x = TEAM * TEAMS) in;
+layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/thread_group.glsl"
-#if LANES
-#define TEAM_NUMBER 0u
-#define TEAM_MEMBER gl_LocalInvocationID.x
+#if CPU_VARIANT
+#define THREAD_GROUP_INDEX 0u
+#define THREAD_IN_GROUP gl_LocalInvocationID.x
 #else
-shared vec4 meeting[TEAM * TEAMS + 16u];
+shared vec4 reduce_buffer[GROUP_THREADS * THREAD_GROUPS + 16u];
 #endif
-PM_GATHER(gather_sums, vec4, meeting, pm_sum)
+PM_DEFINE_GROUP_REDUCE(reduce_sums, vec4, reduce_buffer, pm_sum)
 
-#define FOUR(h) ((TEAM_MEMBER + (h) * TEAM) * 4u)
+#define COLUMN(h) ((THREAD_IN_GROUP + (h) * GROUP_THREADS) * 4u)
 #define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
-#define FOR_HELD(h) [[unroll]] for (uint h = 0u; h < HELD; ++h)
+#define FOR_THREAD_ITEMS(h) [[unroll]] for (uint h = 0u; h < ITEMS_PER_THREAD; ++h)
 
-#if TEAMS > 1
-shared vec4 team_sums[ROWS * TEAMS * TEAM * HELD];
-shared vec2 team_terms[ROWS * TEAMS];
+#if THREAD_GROUPS > 1
+shared vec4 group_acc[ROWS * THREAD_GROUPS * GROUP_THREADS * ITEMS_PER_THREAD];
+shared vec2 group_stats[ROWS * THREAD_GROUPS];
 #endif
 
 // Returns (query head, query) of row r of the workgroup.
-uvec2 place_of(uint r, uint kv_head) {
+uvec2 query_of_row(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + r, p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
 }
 
-void store_row(uint r, uint image, uint kv_head, vec4 sums[HELD], float largest, float sum) {
+void store_row(uint r, uint batch, uint kv_head, vec4 sums[ITEMS_PER_THREAD], float row_max, float sum) {
   if (grid_group().x * ROWS + r >= p.group * p.rows) return;
-  const uvec2 place = place_of(r, kv_head);
-  const uint at = first_y(image, place.x, place.y);
-  FOR_HELD(h) store_four(at, FOUR(h), sums[h], sum);
-  if (TEAM_MEMBER == 0u) store_terms(at, largest, sum);
+  const uvec2 query = query_of_row(r, kv_head);
+  const uint at = y_row_offset(batch, query.x, query.y);
+  FOR_THREAD_ITEMS(h) store_output_vec4(at, COLUMN(h), sums[h], sum);
+  if (THREAD_IN_GROUP == 0u) store_softmax_stats(at, row_max, sum);
 }
 
-#if MEETS
+#if MERGES_SPLITS
 shared bool is_last;
 
 // Merges the `count` splits of the rows if this workgroup is the last to finish.
-void meet(uint image, uint kv_head, uint count) {
+void merge_splits(uint batch, uint kv_head, uint count) {
   memoryBarrierBuffer();
   barrier();  // this workgroup's partial result has been written
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders only shared memory
-    const uint place = grid_group().y * grid_size().x + grid_group().x;
-    is_last = atomicAdd(finished[place], 1u) + 1u == count;
-    if (is_last) atomicExchange(finished[place], 0u);
+    const uint counter = grid_group().y * grid_size().x + grid_group().x;
+    is_last = atomicAdd(finished[counter], 1u) + 1u == count;
+    if (is_last) atomicExchange(finished[counter], 0u);
   }
   barrier();
   if (!is_last) return;
   memoryBarrierBuffer();
-  const uint fours = (V_SIZE + 3u) / 4u;
-  for (uint i = gl_LocalInvocationIndex; i < ROWS * fours; i += TEAM * TEAMS) {
-    const uint r = i / fours, column = i % fours * 4u;
+  const uint vec4_per_row = (V_SIZE + 3u) / 4u;
+  for (uint i = gl_LocalInvocationIndex; i < ROWS * vec4_per_row; i += GROUP_THREADS * THREAD_GROUPS) {
+    const uint r = i / vec4_per_row, column = i % vec4_per_row * 4u;
     if (grid_group().x * ROWS + r >= p.group * p.rows) continue;
-    const uvec2 place = place_of(r, kv_head);
-    const uint first = ((image * p.heads + place.x) * p.rows + place.y) * grid_size().z * (V_SIZE + 2u);
-    const Whole whole = whole_of(first, count, V_SIZE, column);
-    store_results(p.y_offset + image * p.y_batch + place.x * p.y_head + place.y * p.y_row, column, whole.sums, whole.sum);
+    const uvec2 query = query_of_row(r, kv_head);
+    const uint first = ((batch * p.heads + query.x) * p.rows + query.y) * grid_size().z * (V_SIZE + 2u);
+    const MergedPartials merged_result = merge_partials(first, count, V_SIZE, column);
+    store_output(p.y_offset + batch * p.y_batch + query.x * p.y_head + query.y * p.y_row, column, merged_result.sums, merged_result.sum);
   }
 }
 #endif
 
 void main() {
-  const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
+  const uint kv_heads = p.heads / p.group, batch = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
   uint heads[ROWS], rows[ROWS];
-  ivec2 seen[ROWS], all = ivec2(int(p.keys), 0);
-  vec4 held[ROWS * HELD], sums[ROWS * HELD];
-  float largest[ROWS], sum[ROWS];
+  ivec2 visible_range[ROWS], all = ivec2(int(p.keys), 0);
+  vec4 q_regs[ROWS * ITEMS_PER_THREAD], sums[ROWS * ITEMS_PER_THREAD];
+  float row_max[ROWS], sum[ROWS];
   FOR_ROWS(r) {
-    const uvec2 place = place_of(r, kv_head);
-    heads[r] = place.x;
-    rows[r] = place.y;
-    seen[r] = seen_keys(image, rows[r]);
-    all = ivec2(min(all.x, seen[r].x), max(all.y, seen[r].y));
-    const uint at = first_q(image, heads[r], rows[r]);
-    FOR_HELD(h) {
-      held[r * HELD + h] = load_q(at, FOUR(h));
-      sums[r * HELD + h] = vec4(0.0);
+    const uvec2 query = query_of_row(r, kv_head);
+    heads[r] = query.x;
+    rows[r] = query.y;
+    visible_range[r] = visible_keys(batch, rows[r]);
+    all = ivec2(min(all.x, visible_range[r].x), max(all.y, visible_range[r].y));
+    const uint at = q_row_offset(batch, heads[r], rows[r]);
+    FOR_THREAD_ITEMS(h) {
+      q_regs[r * ITEMS_PER_THREAD + h] = load_q(at, COLUMN(h));
+      sums[r * ITEMS_PER_THREAD + h] = vec4(0.0);
     }
-    largest[r] = minus_infinity;
+    row_max[r] = minus_infinity;
     sum[r] = 0.0;
   }
   // Splits the visible keys, which may be few.
-  const uint seen_by_any = uint(max(all.y - all.x, 0)), least = min(TEAMS * 4u, p.stretch);
-  const uint stretch = max(((seen_by_any + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, least);
-  const int begin = all.x + int(grid_group().z * stretch), end = min(all.y, begin + int(stretch));
-#if MEETS
-  const uint count = max((seen_by_any + stretch - 1u) / stretch, 1u);
+  const uint num_visible = uint(max(all.y - all.x, 0)), min_split_size = min(THREAD_GROUPS * 4u, p.split_size);
+  const uint split_size = max(((num_visible + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, min_split_size);
+  const int begin = all.x + int(grid_group().z * split_size), end = min(all.y, begin + int(split_size));
+#if MERGES_SPLITS
+  const uint count = max((num_visible + split_size - 1u) / split_size, 1u);
   if (grid_group().z >= count) return;
 #endif
-  const uint at_k = first_k(image, heads[0]), at_v = first_v(image, heads[0]);
-  for (int base = begin; base < end; base += int(TEAMS * 4u)) {
-    const int key = base + int(TEAM_NUMBER * 4u);
-    vec4 values[4u * HELD], products[ROWS];
+  const uint at_k = k_head_offset(batch, heads[0]), at_v = v_head_offset(batch, heads[0]);
+  for (int base = begin; base < end; base += int(THREAD_GROUPS * 4u)) {
+    const int key = base + int(THREAD_GROUP_INDEX * 4u);
+    vec4 values[4u * ITEMS_PER_THREAD], products[ROWS];
     FOR_ROWS(r) products[r] = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
       const uint row = uint(min(key + int(i), end - 1));
-      FOR_HELD(h) {
-        const vec4 four = load_k(at_k + row * p.k_row, FOUR(h));
-        values[i * HELD + h] = load_v(at_v + row * p.v_row, FOUR(h));
-        FOR_ROWS(r) products[r][i] += dot(held[r * HELD + h], four);
+      FOR_THREAD_ITEMS(h) {
+        const vec4 x4 = load_k(at_k + row * p.k_row, COLUMN(h));
+        values[i * ITEMS_PER_THREAD + h] = load_v(at_v + row * p.v_row, COLUMN(h));
+        FOR_ROWS(r) products[r][i] += dot(q_regs[r * ITEMS_PER_THREAD + h], x4);
       }
     }
     FOR_ROWS(r) {
-      vec4 scores = gather_sums(products[r]);
-      float now = largest[r];
+      vec4 scores = reduce_sums(products[r]);
+      float new_max = row_max[r];
       [[unroll]] for (int i = 0; i < 4; ++i) {
-        const bool is_seen = key + i >= seen[r].x && key + i < min(seen[r].y, end);
-        scores[i] = is_seen ? score_of(image, heads[r], rows[r], uint(key + i), scores[i]) : minus_infinity;
-        now = max(now, scores[i]);
+        const bool is_visible = key + i >= visible_range[r].x && key + i < min(visible_range[r].y, end);
+        scores[i] = is_visible ? attention_score(batch, heads[r], rows[r], uint(key + i), scores[i]) : minus_infinity;
+        new_max = max(new_max, scores[i]);
       }
-      const float reference = reference_of(now), factor = exp(largest[r] - reference);
-      scores = exp(scores - reference);
-      largest[r] = now;
+      const float shift = softmax_shift(new_max), factor = exp(row_max[r] - shift);
+      scores = exp(scores - shift);
+      row_max[r] = new_max;
       sum[r] = sum[r] * factor + ((scores.x + scores.y) + (scores.z + scores.w));
-      FOR_HELD(h) {
-        vec4 four = sums[r * HELD + h] * factor;
-        [[unroll]] for (uint i = 0u; i < 4u; ++i) four += scores[i] * values[i * HELD + h];
-        sums[r * HELD + h] = four;
+      FOR_THREAD_ITEMS(h) {
+        vec4 x4 = sums[r * ITEMS_PER_THREAD + h] * factor;
+        [[unroll]] for (uint i = 0u; i < 4u; ++i) x4 += scores[i] * values[i * ITEMS_PER_THREAD + h];
+        sums[r * ITEMS_PER_THREAD + h] = x4;
       }
     }
   }
-#if TEAMS > 1
+#if THREAD_GROUPS > 1
   FOR_ROWS(r) {
-    if (TEAM_MEMBER == 0u) team_terms[r * TEAMS + TEAM_NUMBER] = vec2(largest[r], sum[r]);
-    FOR_HELD(h) team_sums[((r * TEAMS + TEAM_NUMBER) * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
+    if (THREAD_IN_GROUP == 0u) group_stats[r * THREAD_GROUPS + THREAD_GROUP_INDEX] = vec2(row_max[r], sum[r]);
+    FOR_THREAD_ITEMS(h) group_acc[((r * THREAD_GROUPS + THREAD_GROUP_INDEX) * ITEMS_PER_THREAD + h) * GROUP_THREADS + THREAD_IN_GROUP] = sums[r * ITEMS_PER_THREAD + h];
   }
   barrier();  // partial results of all groups have been stored
   // Each group merges different rows, so the rows are merged in parallel.
-  for (uint r = TEAM_NUMBER; r < ROWS; r += TEAMS) {
-    float most = minus_infinity, whole = 0.0;
-    vec4 merged[HELD];
-    FOR_HELD(h) merged[h] = vec4(0.0);
-    [[unroll]] for (uint t = 0u; t < TEAMS; ++t) most = max(most, team_terms[r * TEAMS + t].x);
-    [[unroll]] for (uint t = 0u; t < TEAMS; ++t) {
-      const vec2 terms = team_terms[r * TEAMS + t];
-      const float factor = exp(terms.x - reference_of(most));
-      whole += terms.y * factor;
-      FOR_HELD(h) merged[h] += team_sums[((r * TEAMS + t) * HELD + h) * TEAM + TEAM_MEMBER] * factor;
+  for (uint r = THREAD_GROUP_INDEX; r < ROWS; r += THREAD_GROUPS) {
+    float merged_max = minus_infinity, merged_sum = 0.0;
+    vec4 merged[ITEMS_PER_THREAD];
+    FOR_THREAD_ITEMS(h) merged[h] = vec4(0.0);
+    [[unroll]] for (uint t = 0u; t < THREAD_GROUPS; ++t) merged_max = max(merged_max, group_stats[r * THREAD_GROUPS + t].x);
+    [[unroll]] for (uint t = 0u; t < THREAD_GROUPS; ++t) {
+      const vec2 stats = group_stats[r * THREAD_GROUPS + t];
+      const float factor = exp(stats.x - softmax_shift(merged_max));
+      merged_sum += stats.y * factor;
+      FOR_THREAD_ITEMS(h) merged[h] += group_acc[((r * THREAD_GROUPS + t) * ITEMS_PER_THREAD + h) * GROUP_THREADS + THREAD_IN_GROUP] * factor;
     }
-    store_row(r, image, kv_head, merged, most, whole);
+    store_row(r, batch, kv_head, merged, merged_max, merged_sum);
   }
 #else
   FOR_ROWS(r) {
-    vec4 own[HELD];
-    FOR_HELD(h) own[h] = sums[r * HELD + h];
-    if (TEAM_NUMBER == 0u) store_row(r, image, kv_head, own, largest[r], sum[r]);
+    vec4 row_acc[ITEMS_PER_THREAD];
+    FOR_THREAD_ITEMS(h) row_acc[h] = sums[r * ITEMS_PER_THREAD + h];
+    if (THREAD_GROUP_INDEX == 0u) store_row(r, batch, kv_head, row_acc, row_max[r], sum[r]);
   }
 #endif
-#if MEETS
-  meet(image, kv_head, count);
+#if MERGES_SPLITS
+  merge_splits(batch, kv_head, count);
 #endif
 }

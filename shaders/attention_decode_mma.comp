@@ -2,21 +2,21 @@
 // queries included). It is memory-bound, so K and V go from memory to registers without shared memory. See include/attention.glsl for
 // buffers.
 //
-// Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes BLOCKS * 16 keys per
-// iteration; the subgroups of a workgroup take turns. A 16-byte load is used as is: a sum over K does not depend on the order, so an
+// Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes KEY_BLOCKS * 16 keys
+// per iteration; the subgroups of a workgroup take turns. A 16-byte load is used as is: a sum over K does not depend on the order, so an
 // invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are then the B
 // operand of the transposed product V^T P^T.
 //   load K, V; load Q fragments (QUERIES_SHARED: kept in shared memory, for long heads)
 //   for each tile of keys:
 //     S = Q K^T; prefetch the next K; mask; online softmax
 //     acc^T = acc^T * factor + V^T P^T; prefetch the next V
-//   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MEETS)
-// parts (MEETS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1], the last with the score maximum and the sum. INT8: K and V are bytes with
-// one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match; K scales
+//   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MERGES_SPLITS)
+// parts (MERGES_SPLITS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1], the last with the score maximum and the sum. INT8: K and V are bytes
+// with one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match; K scales
 // multiply the scores, V scales the values.
 //
 // Requires the fragment layout (has_fragments) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
-// Selected in attention.cpp (few_rows_plan).
+// Selected in attention.cpp (choose_decode_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -31,48 +31,51 @@
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-#define EIGHTS 1
-#define FOURS_OF_PARTS 1
+#define VEC8 1
+#define VEC4_PARTIALS 1
 #include "include/attention.glsl"
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 256u;
-layout(constant_id = 3) const uint ROWS = 4u;         // query rows, including grouped heads: at most 16
-layout(constant_id = 4) const uint BLOCKS = 1u;       // blocks of 16 keys per subgroup
+layout(constant_id = 3) const uint ROWS = 4u;             // query rows, including grouped heads: at most 16
+layout(constant_id = 4) const uint KEY_BLOCKS = 1u;       // blocks of 16 keys per subgroup
 #include "include/mma.glsl"
 
-const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS = BLOCKS * 16u;
-const uint K_STEPS = (SIZE + 31u) / 32u, V_STEPS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
-const uint SCORED = ROWS > 8u ? 8u : 4u;                                   // number of score components that belong to queries
-const uint HALVES = SCORED / 4u;                                           // number of 8-row halves in use
-const uint TILES = V_STEPS * 4u;                                           // number of output tiles of 16 columns
-const uint FOURS = (V_SIZE + 3u) / 4u, PART = FOURS + 1u;                  // vec4s per row, and per partial result with maximum and sum
-const uint ITEMS = ROWS * FOURS, MERGED = SUBGROUPS * ITEMS;               // vec4s of all rows, and of all subgroups' partial results
-const uint SPREAD = INVOCATIONS > ITEMS ? INVOCATIONS / ITEMS : 1u;        // number of invocations that share the splits of a vec4
+const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS_PER_SUBGROUP = KEY_BLOCKS * 16u;
+const uint K_LOADS = (SIZE + 31u) / 32u, V_LOADS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
+const uint SCORE_COMPONENTS = ROWS > 8u ? 8u : 4u;  // number of score components that belong to queries
+const uint ROW_HALVES = SCORE_COMPONENTS / 4u;  // number of 8-row halves in use
+const uint OUTPUT_TILES = V_LOADS * 4u;  // number of output tiles of 16 columns
+// vec4s per row, and per partial result with maximum and sum
+const uint VEC4_PER_ROW = (V_SIZE + 3u) / 4u, PARTIAL_VEC4 = VEC4_PER_ROW + 1u;
+// vec4s of all rows, and of all subgroups' partial results
+const uint OUTPUT_VEC4 = ROWS * VEC4_PER_ROW, SHARED_PARTIALS = SUBGROUPS * OUTPUT_VEC4;
+// number of invocations that share the splits of a vec4
+const uint MERGE_THREADS = INVOCATIONS > OUTPUT_VEC4 ? INVOCATIONS / OUTPUT_VEC4 : 1u;
 // A subgroup covers whole rows, so it merges the splits of its rows without waiting for other subgroups.
-const bool APART = kLanes % FOURS == 0u;
-const uint AT_ONCE = 16u;               // number of split-K partials loaded at once
-const float kHeadroom = 4096.0;         // factor of the probabilities, so that small ones stay normal in fp16
-const float kPowersOfTwo = 1.44269504;  // log2(e)
+const bool SUBGROUP_MERGES = kLanes % VEC4_PER_ROW == 0u;
+const uint LOADS_IN_FLIGHT = 16u;  // number of split-K partials loaded at once
+const float kHeadroom = 4096.0;    // factor of the probabilities, so that small ones stay normal in fp16
+const float kLog2E = 1.44269504;   // log2(e)
 
-shared vec4 meeting[MERGED > INVOCATIONS ? MERGED : INVOCATIONS];
-shared vec2 met_terms[INVOCATIONS];
+shared vec4 partial_acc[SHARED_PARTIALS > INVOCATIONS ? SHARED_PARTIALS : INVOCATIONS];
+shared vec2 partial_stats[INVOCATIONS];
 shared bool is_last;
 
-const uint HELD_K = BLOCKS * K_STEPS * 2u, HELD_V = BLOCKS * V_STEPS * 4u;  // number of K and V vec8s of one iteration
-K_TYPE held_k[HELD_K], held_v[HELD_V];
+const uint K_REGISTERS = KEY_BLOCKS * K_LOADS * 2u, V_REGISTERS = KEY_BLOCKS * V_LOADS * 4u;  // number of K and V vec8s of one iteration
+K_TYPE k_regs[K_REGISTERS], v_regs[V_REGISTERS];
 #if INT8
 // The scale of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
-float held_k_scale, held_v_scale;
+float k_lane_scale, v_lane_scale;
 #endif
-float scores[BLOCKS * kComponents];  // scores, then probabilities
-vec2 largest, sum;                   // running maximum and sum of this lane's two rows
+float scores[KEY_BLOCKS * kComponents];  // scores, then probabilities
+vec2 row_max, sum;                       // running maximum and sum of this lane's two rows
 #if QUERIES_SHARED
-shared uvec4 shared_queries[K_STEPS * HALVES * kLanes];
+shared uvec4 shared_queries[K_LOADS * ROW_HALVES * kLanes];
 #else
-LEFT(queries[K_STEPS * 2u]);
+MATRIX_A(queries[K_LOADS * 2u]);
 #endif
-SUMS_OF(sums, TILES);
+ACCUMULATOR_ARRAY(sums, OUTPUT_TILES);
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
@@ -82,57 +85,57 @@ SUMS_OF(sums, TILES);
 
 // exp(score - reference); see attention_mma.comp.
 #if MASKED
-#define POWER(score, reference, unit) exp((score) - (reference))
+#define EXP_SCORE(score, shift, exp_scale) exp((score) - (shift))
 #else
-#define POWER(score, reference, unit) exp2(fma(score, unit, -(reference) * (unit)))
+#define EXP_SCORE(score, shift, exp_scale) exp2(fma(score, exp_scale, -(shift) * (exp_scale)))
 #endif
 
 // Whether the workgroup has a row r.
 bool has_row(uint r) { return r < ROWS && grid_group().x * ROWS + r < p.group * p.rows; }
 
 // Returns (query head, query) of row r of the workgroup.
-uvec2 place_of(uint r, uint kv_head) {
+uvec2 query_of_row(uint r, uint kv_head) {
   const uint row = min(grid_group().x * ROWS + min(r, ROWS - 1u), p.group * p.rows - 1u);
   return uvec2(kv_head * p.group + row / p.rows, row % p.rows);
 }
 
-uvec4 or_zeros(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
+uvec4 select_or_zero(uvec4 words, bool inside) { return inside ? words : uvec4(0u); }
 
 #if INT8
 // Returns the scales of the four keys of a block in this lane's score columns.
-vec4 scales_of_block(float held, uint block) {
+vec4 block_scales(float lane_scale, uint block) {
   const uint first = block * 16u + LANE % 4u * 2u;
-  return vec4(FROM_LANE(held, first), FROM_LANE(held, first + 1u), FROM_LANE(held, first + 8u), FROM_LANE(held, first + 9u));
+  return vec4(SHUFFLE(lane_scale, first), SHUFFLE(lane_scale, first + 1u), SHUFFLE(lane_scale, first + 8u), SHUFFLE(lane_scale, first + 9u));
 }
 
 // Converts the signed bytes 0 and 2 of a word to fp16. XOR with 0x80 adds 128 to a signed byte; 0x6400 | u is the fp16 value 1024 + u.
-Pair pair_of(uint word) { return PAIR((word & 0x00ff00ffu) ^ 0x64806480u) - Pair(1152.0); }
+Operand2 unpack_int8_pair(uint word) { return UNPACK_OPERAND2((word & 0x00ff00ffu) ^ 0x64806480u) - Operand2(1152.0); }
 
-// Reorders pairs of adjacent elements to pairs of every other element, to match pair_of().
-uvec4 regrouped(uvec4 words) {
+// Reorders pairs of adjacent elements to pairs of every other element, to match unpack_int8_pair().
+uvec4 reorder_pairs(uvec4 words) {
   const uvec2 low = words.xz & 0xffffu | words.yw << 16, high = words.xz >> 16 | words.yw & 0xffff0000u;
   return uvec4(low.x, high.x, low.y, high.y);
 }
 #else
-#define regrouped(words) (words)
+#define reorder_pairs(words) (words)
 #endif
 
 // Loads the queries as A fragments; rows past the last are zero.
-void load_queries(uint image, uint kv_head) {
+void load_queries(uint batch, uint kv_head) {
   const uint r = LANE / 4u;
-  const uvec2 place_a = place_of(r, kv_head), place_b = place_of(r + 8u, kv_head);
-  const uint at_a = first_q(image, place_a.x, place_a.y) / 8u, at_b = first_q(image, place_b.x, place_b.y) / 8u;
-  FOR(step, K_STEPS) {
-    const uint eight = step * 4u + LANE % 4u, inside = min(eight, SIZE / 8u - 1u);
-    const uvec4 a = regrouped(or_zeros(q[at_a + inside], has_row(r) && eight < SIZE / 8u));
+  const uvec2 query_a = query_of_row(r, kv_head), query_b = query_of_row(r + 8u, kv_head);
+  const uint at_a = q_row_offset(batch, query_a.x, query_a.y) / 8u, at_b = q_row_offset(batch, query_b.x, query_b.y) / 8u;
+  FOR(step, K_LOADS) {
+    const uint vec8_index = step * 4u + LANE % 4u, inside = min(vec8_index, SIZE / 8u - 1u);
+    const uvec4 a = reorder_pairs(select_or_zero(q[at_a + inside], has_row(r) && vec8_index < SIZE / 8u));
     uvec4 b = uvec4(0u);
-    if (ROWS > 8u) b = regrouped(or_zeros(q[at_b + inside], has_row(r + 8u) && eight < SIZE / 8u));
+    if (ROWS > 8u) b = reorder_pairs(select_or_zero(q[at_b + inside], has_row(r + 8u) && vec8_index < SIZE / 8u));
 #if QUERIES_SHARED
-    if (SUBGROUP_NUMBER == 0u) shared_queries[step * HALVES * kLanes + LANE] = a;
-    if (SUBGROUP_NUMBER == 0u && ROWS > 8u) shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE] = b;
+    if (SUBGROUP_ID == 0u) shared_queries[step * ROW_HALVES * kLanes + LANE] = a;
+    if (SUBGROUP_ID == 0u && ROWS > 8u) shared_queries[(step * ROW_HALVES + ROW_HALVES - 1u) * kLanes + LANE] = b;
 #else
-    SET_COMPONENTS(queries[step * 2u], PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
-    SET_COMPONENTS(queries[step * 2u + 1u], PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
+    SET_FRAGMENT(queries[step * 2u], UNPACK_OPERAND2(a.x), UNPACK_OPERAND2(a.y), UNPACK_OPERAND2(b.x), UNPACK_OPERAND2(b.y))
+    SET_FRAGMENT(queries[step * 2u + 1u], UNPACK_OPERAND2(a.z), UNPACK_OPERAND2(a.w), UNPACK_OPERAND2(b.z), UNPACK_OPERAND2(b.w))
 #endif
   }
 #if QUERIES_SHARED
@@ -142,356 +145,356 @@ void load_queries(uint image, uint kv_head) {
 
 // Branch-free loads: keys past the end repeat the last key, elements past the head repeat its last vec8.
 void load_keys(uint at, int key, int end) {
-  FOR(i, BLOCKS * 2u) {
+  FOR(i, KEY_BLOCKS * 2u) {
     const uint row = uint(min(key + int(i * 8u + LANE / 4u), end - 1));
-    FOR(step, K_STEPS) {
-      const uint eight = step * 4u + LANE % 4u;
-      held_k[(i / 2u * K_STEPS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(eight, SIZE / 8u - 1u)];
+    FOR(step, K_LOADS) {
+      const uint vec8_index = step * 4u + LANE % 4u;
+      k_regs[(i / 2u * K_LOADS + step) * 2u + i % 2u] = k[(at + row * p.k_row) / 8u + min(vec8_index, SIZE / 8u - 1u)];
     }
   }
 #if INT8
-  held_k_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
+  k_lane_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
 #endif
 }
 
 void load_values(uint at, int key, int end) {
-  FOR(i, BLOCKS * 4u) {
+  FOR(i, KEY_BLOCKS * 4u) {
     const uint row = uint(min(key + int(i / 4u * 16u + LANE % 4u * 2u + i % 2u + i % 4u / 2u * 8u), end - 1));
-    FOR(step, V_STEPS) {
-      const uint eight = min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u);
-      held_v[(i / 4u * V_STEPS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + eight];
+    FOR(step, V_LOADS) {
+      const uint vec8_index = min(step * 8u + LANE / 4u, V_SIZE / 8u - 1u);
+      v_regs[(i / 4u * V_LOADS + step) * 4u + i % 4u] = v[(at + row * p.v_row) / 8u + vec8_index];
     }
   }
 #if INT8
-  held_v_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+  v_lane_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
 #endif
 }
 
 // S = Q K^T for a block of 16 keys.
 void multiply_keys(uint block) {
-  SUMS(products);
-  FOR(step, K_STEPS) {
-    const uint at = (block * K_STEPS + step) * 2u;
-    RIGHT(low);
-    RIGHT(high);
+  ACCUMULATOR(products);
+  FOR(step, K_LOADS) {
+    const uint at = (block * K_LOADS + step) * 2u;
+    MATRIX_B(low);
+    MATRIX_B(high);
 #if INT8
-    const uvec2 a = held_k[at], b = held_k[at + 1u];
-    SET_COMPONENTS(low, pair_of(a.x), pair_of(a.x >> 8), pair_of(b.x), pair_of(b.x >> 8))
-    SET_COMPONENTS(high, pair_of(a.y), pair_of(a.y >> 8), pair_of(b.y), pair_of(b.y >> 8))
+    const uvec2 a = k_regs[at], b = k_regs[at + 1u];
+    SET_FRAGMENT(low, unpack_int8_pair(a.x), unpack_int8_pair(a.x >> 8), unpack_int8_pair(b.x), unpack_int8_pair(b.x >> 8))
+    SET_FRAGMENT(high, unpack_int8_pair(a.y), unpack_int8_pair(a.y >> 8), unpack_int8_pair(b.y), unpack_int8_pair(b.y >> 8))
 #else
     const bool inside = SIZE % 32u == 0u || step * 4u + LANE % 4u < SIZE / 8u;
-    const uvec4 a = or_zeros(held_k[at], inside), b = or_zeros(held_k[at + 1u], inside);
-    SET_COMPONENTS(low, PAIR(a.x), PAIR(a.y), PAIR(b.x), PAIR(b.y))
-    SET_COMPONENTS(high, PAIR(a.z), PAIR(a.w), PAIR(b.z), PAIR(b.w))
+    const uvec4 a = select_or_zero(k_regs[at], inside), b = select_or_zero(k_regs[at + 1u], inside);
+    SET_FRAGMENT(low, UNPACK_OPERAND2(a.x), UNPACK_OPERAND2(a.y), UNPACK_OPERAND2(b.x), UNPACK_OPERAND2(b.y))
+    SET_FRAGMENT(high, UNPACK_OPERAND2(a.z), UNPACK_OPERAND2(a.w), UNPACK_OPERAND2(b.z), UNPACK_OPERAND2(b.w))
 #endif
 #if QUERIES_SHARED
-    const uvec4 row_a = shared_queries[step * HALVES * kLanes + LANE];
+    const uvec4 row_a = shared_queries[step * ROW_HALVES * kLanes + LANE];
     uvec4 row_b = uvec4(0u);
-    if (ROWS > 8u) row_b = shared_queries[(step * HALVES + HALVES - 1u) * kLanes + LANE];
-    LEFT(left);
-    SET_COMPONENTS(left, PAIR(row_a.x), PAIR(row_a.y), PAIR(row_b.x), PAIR(row_b.y))
-    MULTIPLY_ADD(left, low, products);
-    SET_COMPONENTS(left, PAIR(row_a.z), PAIR(row_a.w), PAIR(row_b.z), PAIR(row_b.w))
-    MULTIPLY_ADD(left, high, products);
+    if (ROWS > 8u) row_b = shared_queries[(step * ROW_HALVES + ROW_HALVES - 1u) * kLanes + LANE];
+    MATRIX_A(left);
+    SET_FRAGMENT(left, UNPACK_OPERAND2(row_a.x), UNPACK_OPERAND2(row_a.y), UNPACK_OPERAND2(row_b.x), UNPACK_OPERAND2(row_b.y))
+    MMA(left, low, products);
+    SET_FRAGMENT(left, UNPACK_OPERAND2(row_a.z), UNPACK_OPERAND2(row_a.w), UNPACK_OPERAND2(row_b.z), UNPACK_OPERAND2(row_b.w))
+    MMA(left, high, products);
 #else
-    MULTIPLY_ADD(queries[step * 2u], low, products);
-    MULTIPLY_ADD(queries[step * 2u + 1u], high, products);
+    MMA(queries[step * 2u], low, products);
+    MMA(queries[step * 2u + 1u], high, products);
 #endif
   }
 #if INT8
-  const vec4 scales = scales_of_block(held_k_scale, block);
-  FOR(i, SCORED) scores[block * kComponents + i] = products[i] * scales[i % 4u];
+  const vec4 scales = block_scales(k_lane_scale, block);
+  FOR(i, SCORE_COMPONENTS) scores[block * kComponents + i] = products[i] * scales[i % 4u];
 #else
-  FOR(i, SCORED) scores[block * kComponents + i] = products[i];
+  FOR(i, SCORE_COMPONENTS) scores[block * kComponents + i] = products[i];
 #endif
 }
 
 #if INT8
-#define PAIR_OF_VALUES(i) \
-  (pair_of(held_v[first + (i)][word / 2u] >> word % 2u * 8u) * Pair(AS_ELEMENT(scales[i])))
+#define VALUE_PAIR(i) \
+  (unpack_int8_pair(v_regs[first + (i)][word / 2u] >> word % 2u * 8u) * Operand2(TO_OPERAND(scales[i])))
 #else
-#define PAIR_OF_VALUES(i) PAIR(held_v[first + (i)][word])
+#define VALUE_PAIR(i) UNPACK_OPERAND2(v_regs[first + (i)][word])
 #endif
 
 // acc^T += V^T P^T for a block.
 void multiply_values(uint block) {
-  RIGHT(shares);
-  FOR(i, kComponents) shares[i] = i < SCORED ? AS_ELEMENT(scores[block * kComponents + i]) : AS_ELEMENT(0.0);
+  MATRIX_B(probabilities);
+  FOR(i, kComponents) probabilities[i] = i < SCORE_COMPONENTS ? TO_OPERAND(scores[block * kComponents + i]) : TO_OPERAND(0.0);
 #if INT8
-  const vec4 scales = scales_of_block(held_v_scale, block);
+  const vec4 scales = block_scales(v_lane_scale, block);
 #endif
-  FOR(step, V_STEPS) FOR(word, 4u) {
-    const uint first = (block * V_STEPS + step) * 4u, tile = step * 4u + word;
-    const Pair a = PAIR_OF_VALUES(0u), b = PAIR_OF_VALUES(1u), c = PAIR_OF_VALUES(2u), d = PAIR_OF_VALUES(3u);
-    LEFT(values);
-    SET_COMPONENTS(values, Pair(a.x, b.x), Pair(c.x, d.x), Pair(a.y, b.y), Pair(c.y, d.y))
-    MULTIPLY_ADD(values, shares, sums[tile]);
+  FOR(step, V_LOADS) FOR(word, 4u) {
+    const uint first = (block * V_LOADS + step) * 4u, tile = step * 4u + word;
+    const Operand2 a = VALUE_PAIR(0u), b = VALUE_PAIR(1u), c = VALUE_PAIR(2u), d = VALUE_PAIR(3u);
+    MATRIX_A(values);
+    SET_FRAGMENT(values, Operand2(a.x, b.x), Operand2(c.x, d.x), Operand2(a.y, b.y), Operand2(c.y, d.y))
+    MMA(values, probabilities, sums[tile]);
   }
 }
 
 // Row reductions over the four lanes that share a row.
-vec2 largest_of_row(vec2 v) {
-  v = max(v, vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u)));
-  return max(v, vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u)));
+vec2 reduce_row_max(vec2 v) {
+  v = max(v, vec2(SHUFFLE_XOR(v.x, 1u), SHUFFLE_XOR(v.y, 1u)));
+  return max(v, vec2(SHUFFLE_XOR(v.x, 2u), SHUFFLE_XOR(v.y, 2u)));
 }
 
-vec2 sum_of_row(vec2 v) {
-  v += vec2(FROM_OTHER(v.x, 1u), FROM_OTHER(v.y, 1u));
-  return v + vec2(FROM_OTHER(v.x, 2u), FROM_OTHER(v.y, 2u));
+vec2 reduce_row_sum(vec2 v) {
+  v += vec2(SHUFFLE_XOR(v.x, 1u), SHUFFLE_XOR(v.y, 1u));
+  return v + vec2(SHUFFLE_XOR(v.x, 2u), SHUFFLE_XOR(v.y, 2u));
 }
 
 // Four outputs, unnormalised, with the maximum and the sum of exponentials.
-struct Four {
+struct PartialVec4 {
   vec4 sums;
-  float largest, sum;
+  float row_max, sum;
 };
 
-Four none() { return Four(vec4(0.0), minus_infinity, 0.0); }
+PartialVec4 empty_partial() { return PartialVec4(vec4(0.0), minus_infinity, 0.0); }
 
-// Merges `count` partial results in shared memory. They are `stride` apart from `first` on; their maxima and sums start at `first_term`.
-Four met(uint first, uint first_term, uint stride, uint term_stride, uint count) {
-  Four whole = none();
-  FOR(i, count) whole.largest = max(whole.largest, met_terms[first_term + i * term_stride].x);
+// Merges `count` partial results in shared memory. They are `stride` apart from `first` on; their maxima and sums start at `first_stats`.
+PartialVec4 merge_shared_partials(uint first, uint first_stats, uint stride, uint stats_stride, uint count) {
+  PartialVec4 merged_result = empty_partial();
+  FOR(i, count) merged_result.row_max = max(merged_result.row_max, partial_stats[first_stats + i * stats_stride].x);
   FOR(i, count) {
-    const vec2 terms = met_terms[first_term + i * term_stride];
-    const float factor = exp(terms.x - reference_of(whole.largest));
-    whole.sum += terms.y * factor;
-    whole.sums += meeting[first + i * stride] * factor;
+    const vec2 stats = partial_stats[first_stats + i * stats_stride];
+    const float factor = exp(stats.x - softmax_shift(merged_result.row_max));
+    merged_result.sum += stats.y * factor;
+    merged_result.sums += partial_acc[first + i * stride] * factor;
   }
-  return whole;
+  return merged_result;
 }
 
-void store_whole(uint item, uint image, uint kv_head, Four whole) {
-  if (!has_row(item / FOURS)) return;
-  const uvec2 place = place_of(item / FOURS, kv_head);
-  store_results(p.y_offset + image * p.y_batch + place.x * p.y_head + place.y * p.y_row, item % FOURS * 4u, whole.sums, whole.sum);
+void store_merged(uint item, uint batch, uint kv_head, PartialVec4 merged_result) {
+  if (!has_row(item / VEC4_PER_ROW)) return;
+  const uvec2 query = query_of_row(item / VEC4_PER_ROW, kv_head);
+  store_output(p.y_offset + batch * p.y_batch + query.x * p.y_head + query.y * p.y_row, item % VEC4_PER_ROW * 4u, merged_result.sums, merged_result.sum);
 }
 
-#if MEETS
+#if MERGES_SPLITS
 // Index of the workgroup's row tile.
-uint number_of_rows() { return grid_group().y * grid_size().x + grid_group().x; }
+uint row_tile_index() { return grid_group().y * grid_size().x + grid_group().x; }
 
-uint place_of_part(uint part) { return (number_of_rows() * grid_size().z + part) * ROWS * PART; }
+uint partial_offset(uint split) { return (row_tile_index() * grid_size().z + split) * ROWS * PARTIAL_VEC4; }
 
-// Merges the splits first, first + step, ... below `count` of an item, with AT_ONCE loads at a time to hide latency.
-Four of_parts(uint item, uint first, uint step, uint count) {
-  Four whole = none();
-  for (uint begin = first; begin < count; begin += step * AT_ONCE) {
-    vec4 fours[AT_ONCE];
-    vec2 terms[AT_ONCE];
-    FOR(i, AT_ONCE) {
-      const uint at = place_of_part(min(begin + i * step, count - 1u)) + item / FOURS * PART;
-      fours[i] = parts[at + item % FOURS];
-      terms[i] = parts[at + FOURS].xy;
+// Merges the splits first, first + step, ... below `count` of an item, with LOADS_IN_FLIGHT loads at a time to hide latency.
+PartialVec4 merge_split_partials(uint item, uint first, uint step, uint count) {
+  PartialVec4 merged_result = empty_partial();
+  for (uint begin = first; begin < count; begin += step * LOADS_IN_FLIGHT) {
+    vec4 loaded[LOADS_IN_FLIGHT];
+    vec2 stats[LOADS_IN_FLIGHT];
+    FOR(i, LOADS_IN_FLIGHT) {
+      const uint at = partial_offset(min(begin + i * step, count - 1u)) + item / VEC4_PER_ROW * PARTIAL_VEC4;
+      loaded[i] = partials[at + item % VEC4_PER_ROW];
+      stats[i] = partials[at + VEC4_PER_ROW].xy;
     }
-    const float before = whole.largest;
-    FOR(i, AT_ONCE) {
-      if (begin + i * step >= count) terms[i] = vec2(minus_infinity, 0.0);
-      whole.largest = max(whole.largest, terms[i].x);
+    const float before = merged_result.row_max;
+    FOR(i, LOADS_IN_FLIGHT) {
+      if (begin + i * step >= count) stats[i] = vec2(minus_infinity, 0.0);
+      merged_result.row_max = max(merged_result.row_max, stats[i].x);
     }
-    const float reference = reference_of(whole.largest), kept = exp(before - reference);
-    whole.sum *= kept;
-    whole.sums *= kept;
-    FOR(i, AT_ONCE) {
-      const float factor = exp(terms[i].x - reference);
-      whole.sum += terms[i].y * factor;
-      whole.sums += fours[i] * factor;
+    const float shift = softmax_shift(merged_result.row_max), rescale = exp(before - shift);
+    merged_result.sum *= rescale;
+    merged_result.sums *= rescale;
+    FOR(i, LOADS_IN_FLIGHT) {
+      const float factor = exp(stats[i].x - shift);
+      merged_result.sum += stats[i].y * factor;
+      merged_result.sums += loaded[i] * factor;
     }
   }
-  return whole;
+  return merged_result;
 }
 
-// Like meet(), for the rows of a single subgroup. With EMULATED, FROM_LANE has a workgroup barrier, so no subgroup may leave early.
-void meet_apart(uint image, uint kv_head, uint count) {
+// Like meet(), for the rows of a single subgroup. With EMULATED, SHUFFLE has a workgroup barrier, so no subgroup may leave early.
+void merge_splits_by_subgroup(uint batch, uint kv_head, uint count) {
 #if EMULATED
   barrier();  // this subgroup's partial result has been written
 #else
-  if (SUBGROUP_NUMBER * kLanes >= ITEMS) return;
+  if (SUBGROUP_ID * kLanes >= OUTPUT_VEC4) return;
   subgroupBarrier();  // this subgroup's partial result has been written
 #endif
   memoryBarrierBuffer();
-  const uint place = number_of_rows() * SUBGROUPS + SUBGROUP_NUMBER;
+  const uint counter = row_tile_index() * SUBGROUPS + SUBGROUP_ID;
   uint before = 0u;
-  if (LANE == 0u) before = atomicAdd(finished[place], 1u);
-  if (uint(FROM_LANE(float(before), 0u)) + 1u != count) return;
-  if (LANE == 0u) atomicExchange(finished[place], 0u);
+  if (LANE == 0u) before = atomicAdd(finished[counter], 1u);
+  if (uint(SHUFFLE(float(before), 0u)) + 1u != count) return;
+  if (LANE == 0u) atomicExchange(finished[counter], 0u);
   memoryBarrierBuffer();
-  for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS)
-    store_whole(item, image, kv_head, of_parts(item, 0u, 1u, count));
+  for (uint item = gl_LocalInvocationIndex; item < OUTPUT_VEC4; item += INVOCATIONS)
+    store_merged(item, batch, kv_head, merge_split_partials(item, 0u, 1u, count));
 }
 
 // Merges the splits of the rows if this workgroup is the last to finish.
-void meet(uint image, uint kv_head, uint count) {
+void merge_splits(uint batch, uint kv_head, uint count) {
   memoryBarrierBuffer();
   barrier();  // this workgroup's partial result has been written
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders only shared memory
-    is_last = atomicAdd(finished[number_of_rows()], 1u) + 1u == count;
-    if (is_last) atomicExchange(finished[number_of_rows()], 0u);
+    is_last = atomicAdd(finished[row_tile_index()], 1u) + 1u == count;
+    if (is_last) atomicExchange(finished[row_tile_index()], 0u);
   }
   barrier();
   if (!is_last) return;
   memoryBarrierBuffer();
-  const uint share = gl_LocalInvocationIndex / ITEMS;
-  for (uint base = 0u; base < ITEMS; base += INVOCATIONS) {
-    const uint item = base + gl_LocalInvocationIndex % ITEMS;
-    Four whole = none();
-    if (share < SPREAD && item < ITEMS) whole = of_parts(item, share, SPREAD, count);
-    if (SPREAD > 1u) {
-      meeting[gl_LocalInvocationIndex] = whole.sums;
-      met_terms[gl_LocalInvocationIndex] = vec2(whole.largest, whole.sum);
+  const uint merge_thread = gl_LocalInvocationIndex / OUTPUT_VEC4;
+  for (uint base = 0u; base < OUTPUT_VEC4; base += INVOCATIONS) {
+    const uint item = base + gl_LocalInvocationIndex % OUTPUT_VEC4;
+    PartialVec4 merged_result = empty_partial();
+    if (merge_thread < MERGE_THREADS && item < OUTPUT_VEC4) merged_result = merge_split_partials(item, merge_thread, MERGE_THREADS, count);
+    if (MERGE_THREADS > 1u) {
+      partial_acc[gl_LocalInvocationIndex] = merged_result.sums;
+      partial_stats[gl_LocalInvocationIndex] = vec2(merged_result.row_max, merged_result.sum);
       barrier();
-      whole = met(item, item, ITEMS, ITEMS, SPREAD);
+      merged_result = merge_shared_partials(item, item, OUTPUT_VEC4, OUTPUT_VEC4, MERGE_THREADS);
     }
-    if (share == 0u && item < ITEMS) store_whole(item, image, kv_head, whole);
+    if (merge_thread == 0u && item < OUTPUT_VEC4) store_merged(item, batch, kv_head, merged_result);
   }
 }
 #endif
 
 // Stores a subgroup's maximum, sum and accumulators to shared memory.
-void store_own(vec2 largest, vec2 sum, float unit) {
+void store_subgroup_result(vec2 row_max, vec2 sum, float exp_scale) {
   FOR(h, ROWS > 8u ? 2u : 1u) {
     const uint r = LANE / 4u + h * 8u;
     // Convert the maximum to base e.
-    if (LANE % 4u == 0u && r < ROWS) met_terms[SUBGROUP_NUMBER * ROWS + r] = vec2(largest[h] * (unit / kPowersOfTwo), sum[h]);
+    if (LANE % 4u == 0u && r < ROWS) partial_stats[SUBGROUP_ID * ROWS + r] = vec2(row_max[h] * (exp_scale / kLog2E), sum[h]);
   }
-  FOR(c, SCORED / 2u) {
+  FOR(c, SCORE_COMPONENTS / 2u) {
     const uint r = LANE % 4u * 2u + (c & 1u) + (c >> 1) * 8u, component = (c & 1u) + (c >> 1) * 2u;
-    FOR(step, V_STEPS) FOR(half_eight, 2u) {
-      const uint four = (step * 8u + LANE / 4u) * 2u + half_eight, tile = step * 4u + half_eight * 2u;
+    FOR(step, V_LOADS) FOR(half_index, 2u) {
+      const uint vec4_index = (step * 8u + LANE / 4u) * 2u + half_index, tile = step * 4u + half_index * 2u;
       const vec2 low = vec2(sums[tile][component], sums[tile][component + 4u]);
       const vec2 high = vec2(sums[tile + 1u][component], sums[tile + 1u][component + 4u]);
 #if INT8
-      const vec4 four_sums = vec4(low.x, high.x, low.y, high.y);
+      const vec4 acc4 = vec4(low.x, high.x, low.y, high.y);
 #else
-      const vec4 four_sums = vec4(low, high);
+      const vec4 acc4 = vec4(low, high);
 #endif
-      if (r < ROWS && four < FOURS) meeting[(SUBGROUP_NUMBER * ROWS + r) * FOURS + four] = four_sums;
+      if (r < ROWS && vec4_index < VEC4_PER_ROW) partial_acc[(SUBGROUP_ID * ROWS + r) * VEC4_PER_ROW + vec4_index] = acc4;
     }
   }
 }
 
 // Visible key ranges, and the workgroup's split of the keys.
-struct Seen {
-  uint image, at_k, at_v;      // at_k, at_v: start of the head's K and V
+struct KeyRanges {
+  uint batch, at_k, at_v;      // at_k, at_v: start of the head's K and V
   int end;                     // end of this split
   ivec2 all, row_a, row_b;     // visible keys of all rows, and of this lane's two rows
-  uvec2 place_a, place_b;
-  float unit;                  // scale * log2(e)
+  uvec2 query_a, query_b;
+  float exp_scale;                  // scale * log2(e)
 };
 
-Seen seen;
+KeyRanges ranges;
 
 // Applies scale, mask and visible range to the scores.
-void limit_scores(int key) {
+void mask_scores(int key) {
 #if MASKED
-  FOR(b, BLOCKS) FOR(i, SCORED) {
-    const uint at = uint(key) + b * 16u + COLUMN_OF(i);
-    const uvec2 place = i < 4u ? seen.place_a : seen.place_b;
-    scores[b * kComponents + i] = score_of(seen.image, place.x, place.y, at, scores[b * kComponents + i]);
+  FOR(b, KEY_BLOCKS) FOR(i, SCORE_COMPONENTS) {
+    const uint at = uint(key) + b * 16u + ACC_COLUMN(i);
+    const uvec2 query = i < 4u ? ranges.query_a : ranges.query_b;
+    scores[b * kComponents + i] = attention_score(ranges.batch, query.x, query.y, at, scores[b * kComponents + i]);
   }
-#elif BY_SCORE
-  FOR(b, BLOCKS) FOR(i, SCORED) scores[b * kComponents + i] = scaled(scores[b * kComponents + i]);
+#elif SCALE_FIRST
+  FOR(b, KEY_BLOCKS) FOR(i, SCORE_COMPONENTS) scores[b * kComponents + i] = scale_score(scores[b * kComponents + i]);
 #endif
-  if (key < seen.all.x || key + int(KEYS) > seen.all.y)
-    FOR(b, BLOCKS) FOR(i, SCORED) {
-      const int at = key + int(b * 16u + COLUMN_OF(i));
-      const ivec2 sees = i < 4u ? seen.row_a : seen.row_b;
-      if (at < sees.x || at >= min(sees.y, seen.end)) scores[b * kComponents + i] = minus_infinity;
+  if (key < ranges.all.x || key + int(KEYS_PER_SUBGROUP) > ranges.all.y)
+    FOR(b, KEY_BLOCKS) FOR(i, SCORE_COMPONENTS) {
+      const int at = key + int(b * 16u + ACC_COLUMN(i));
+      const ivec2 visible_range = i < 4u ? ranges.row_a : ranges.row_b;
+      if (at < visible_range.x || at >= min(visible_range.y, ranges.end)) scores[b * kComponents + i] = minus_infinity;
     }
 }
 
 // Online softmax: rescales the running sum and the accumulators to the new maximum; scores become probabilities.
-void weigh() {
-  const float unit = seen.unit;
-  vec2 now = largest;
-  FOR(b, BLOCKS) FOR(i, SCORED) now[i >> 2] = max(now[i >> 2], scores[b * kComponents + i]);
-  now = largest_of_row(now);
-  const vec2 reference = vec2(reference_of(now.x), reference_of(now.y));
-  const vec2 factor = vec2(POWER(largest.x, reference.x, unit), POWER(largest.y, reference.y, unit));
-  largest = now;
+void update_softmax() {
+  const float exp_scale = ranges.exp_scale;
+  vec2 new_max = row_max;
+  FOR(b, KEY_BLOCKS) FOR(i, SCORE_COMPONENTS) new_max[i >> 2] = max(new_max[i >> 2], scores[b * kComponents + i]);
+  new_max = reduce_row_max(new_max);
+  const vec2 shift = vec2(softmax_shift(new_max.x), softmax_shift(new_max.y));
+  const vec2 factor = vec2(EXP_SCORE(row_max.x, shift.x, exp_scale), EXP_SCORE(row_max.y, shift.y, exp_scale));
+  row_max = new_max;
   sum *= factor;
-  FOR(b, BLOCKS) FOR(i, SCORED) {
+  FOR(b, KEY_BLOCKS) FOR(i, SCORE_COMPONENTS) {
     const uint at = b * kComponents + i;
-    scores[at] = POWER(scores[at], reference[i >> 2], unit) * kHeadroom;
+    scores[at] = EXP_SCORE(scores[at], shift[i >> 2], exp_scale) * kHeadroom;
     sum[i >> 2] += scores[at];
   }
-  FOR(c, SCORED / 2u) {
+  FOR(c, SCORE_COMPONENTS / 2u) {
     const uint component = (c & 1u) + (c >> 1) * 2u, lane = (LANE % 4u * 2u + (c & 1u)) * 4u;
-    const float kept = FROM_LANE(c < 2u ? factor.x : factor.y, lane);
-    FOR(tile, TILES) sums[tile][component] *= kept, sums[tile][component + 4u] *= kept;
+    const float rescale = SHUFFLE(c < 2u ? factor.x : factor.y, lane);
+    FOR(tile, OUTPUT_TILES) sums[tile][component] *= rescale, sums[tile][component + 4u] *= rescale;
   }
 }
 
-// SPARED skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup has to wait for useless loads
-// before it can reuse their registers.
-#if SPARED
-#define IS_READ(next) ((next) < seen.end)
+// SKIP_LAST_PREFETCH skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup has to wait for useless
+// loads before it can reuse their registers.
+#if SKIP_LAST_PREFETCH
+#define PREFETCHES(next) ((next) < ranges.end)
 #else
-#define IS_READ(next) true
+#define PREFETCHES(next) true
 #endif
 
 // Main-loop iteration for the keys from `key` on; prefetches the keys from `next` on as soon as the registers are free.
-void take(int key, int next) {
-  FOR(b, BLOCKS) multiply_keys(b);
-  if (IS_READ(next)) load_keys(seen.at_k, next, seen.end);
-  limit_scores(key);
-  weigh();
-  FOR(b, BLOCKS) multiply_values(b);
-  if (IS_READ(next)) load_values(seen.at_v, next, seen.end);
+void process_keys(int key, int next) {
+  FOR(b, KEY_BLOCKS) multiply_keys(b);
+  if (PREFETCHES(next)) load_keys(ranges.at_k, next, ranges.end);
+  mask_scores(key);
+  update_softmax();
+  FOR(b, KEY_BLOCKS) multiply_values(b);
+  if (PREFETCHES(next)) load_values(ranges.at_v, next, ranges.end);
 }
 
 void main() {
-  const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
+  const uint kv_heads = p.heads / p.group, batch = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
   // The keys visible to any and to all queries, and this workgroup's split of them.
-  const ivec2 seen_first = seen_keys(image, 0u), seen_last = seen_keys(image, p.rows - 1u);
-  const uint keys = uint(max(seen_last.y - seen_first.x, 0)), turn = SUBGROUPS * KEYS;
-  const uint stretch = max((keys + grid_size().z * turn - 1u) / (grid_size().z * turn), 1u) * turn;
-  const uint count = max((keys + stretch - 1u) / stretch, 1u), part = grid_group().z;
-  if (part >= count) return;
-  const int begin = seen_first.x + int(part * stretch), end = min(begin + int(stretch), seen_last.y);
-  seen.image = image, seen.end = end, seen.all = ivec2(seen_last.x, min(seen_first.y, end));
-  seen.at_k = first_k(image, kv_head * p.group), seen.at_v = first_v(image, kv_head * p.group);
-  seen.place_a = place_of(LANE / 4u, kv_head), seen.place_b = place_of(LANE / 4u + 8u, kv_head);
-  seen.row_a = seen_keys(image, seen.place_a.y), seen.row_b = seen_keys(image, seen.place_b.y);
-#if MASKED || BY_SCORE
-  seen.unit = kPowersOfTwo;
+  const ivec2 first_visible = visible_keys(batch, 0u), last_visible = visible_keys(batch, p.rows - 1u);
+  const uint keys = uint(max(last_visible.y - first_visible.x, 0)), keys_per_iteration = SUBGROUPS * KEYS_PER_SUBGROUP;
+  const uint split_size = max((keys + grid_size().z * keys_per_iteration - 1u) / (grid_size().z * keys_per_iteration), 1u) * keys_per_iteration;
+  const uint count = max((keys + split_size - 1u) / split_size, 1u), split = grid_group().z;
+  if (split >= count) return;
+  const int begin = first_visible.x + int(split * split_size), end = min(begin + int(split_size), last_visible.y);
+  ranges.batch = batch, ranges.end = end, ranges.all = ivec2(last_visible.x, min(first_visible.y, end));
+  ranges.at_k = k_head_offset(batch, kv_head * p.group), ranges.at_v = v_head_offset(batch, kv_head * p.group);
+  ranges.query_a = query_of_row(LANE / 4u, kv_head), ranges.query_b = query_of_row(LANE / 4u + 8u, kv_head);
+  ranges.row_a = visible_keys(batch, ranges.query_a.y), ranges.row_b = visible_keys(batch, ranges.query_b.y);
+#if MASKED || SCALE_FIRST
+  ranges.exp_scale = kLog2E;
 #else
-  seen.unit = p.scale * kPowersOfTwo;
+  ranges.exp_scale = p.scale * kLog2E;
 #endif
-  largest = vec2(minus_infinity), sum = vec2(0.0);
-  FOR(tile, TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
-  int key = begin + int(SUBGROUP_NUMBER * KEYS);
+  row_max = vec2(minus_infinity), sum = vec2(0.0);
+  FOR(tile, OUTPUT_TILES) FOR(i, kComponents) sums[tile][i] = 0.0;
+  int key = begin + int(SUBGROUP_ID * KEYS_PER_SUBGROUP);
   if (begin < end) {
-    load_keys(seen.at_k, key, end);
-    load_values(seen.at_v, key, end);
+    load_keys(ranges.at_k, key, end);
+    load_values(ranges.at_v, key, end);
   }
-  load_queries(image, kv_head);
+  load_queries(batch, kv_head);
   // EMULATED multiplications have workgroup barriers: all subgroups must run the same number of iterations.
 #if EMULATED
-  const int own = int(SUBGROUP_NUMBER * KEYS);
+  const int first_key_offset = int(SUBGROUP_ID * KEYS_PER_SUBGROUP);
 #else
-  const int own = 0;
+  const int first_key_offset = 0;
 #endif
-  const int step = int(turn);
-  for (; key - own < end; key += step) take(key, key + step);
-  sum = sum_of_row(sum);
-  store_own(largest, sum, seen.unit);
+  const int step = int(keys_per_iteration);
+  for (; key - first_key_offset < end; key += step) process_keys(key, key + step);
+  sum = reduce_row_sum(sum);
+  store_subgroup_result(row_max, sum, ranges.exp_scale);
   barrier();
-  for (uint item = gl_LocalInvocationIndex; item < ITEMS; item += INVOCATIONS) {
-    const Four whole = met(item, item / FOURS, ITEMS, ROWS, SUBGROUPS);
-#if MEETS
+  for (uint item = gl_LocalInvocationIndex; item < OUTPUT_VEC4; item += INVOCATIONS) {
+    const PartialVec4 merged_result = merge_shared_partials(item, item / VEC4_PER_ROW, OUTPUT_VEC4, ROWS, SUBGROUPS);
+#if MERGES_SPLITS
     if (count > 1u) {
-      const uint at = place_of_part(part) + item / FOURS * PART;
-      parts[at + item % FOURS] = whole.sums;
-      if (item % FOURS == 0u) parts[at + FOURS] = vec4(whole.largest, whole.sum, 0.0, 0.0);
+      const uint at = partial_offset(split) + item / VEC4_PER_ROW * PARTIAL_VEC4;
+      partials[at + item % VEC4_PER_ROW] = merged_result.sums;
+      if (item % VEC4_PER_ROW == 0u) partials[at + VEC4_PER_ROW] = vec4(merged_result.row_max, merged_result.sum, 0.0, 0.0);
       continue;
     }
 #endif
-    store_whole(item, image, kv_head, whole);
+    store_merged(item, batch, kv_head, merged_result);
   }
-#if MEETS
-  if (count > 1u && APART) meet_apart(image, kv_head, count);
-  if (count > 1u && !APART) meet(image, kv_head, count);
+#if MERGES_SPLITS
+  if (count > 1u && SUBGROUP_MERGES) merge_splits_by_subgroup(batch, kv_head, count);
+  if (count > 1u && !SUBGROUP_MERGES) merge_splits(batch, kv_head, count);
 #endif
 }

@@ -15,9 +15,9 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-uint code_of(X_TYPE v) {
-#ifdef NARROW_EXPONENT
-  return pm_narrow_code(v, SATURATE != 0);
+uint encode(X_TYPE v) {
+#ifdef LOW_PRECISION_EXPONENT
+  return pm_encode_low_precision(v, SATURATE != 0);
 #elif INTEGERS
   return v;
 #else
@@ -28,19 +28,19 @@ uint code_of(X_TYPE v) {
 void main() {
   const uint id = grid_invocation();
 #if ENCODE
-  const uint first = id * NARROW_LANES;
+  const uint first = id * LOW_PRECISION_PER_WORD;
   if (first >= p.elements) return;
   uint word = 0u;
-  for (uint k = 0u; k < NARROW_LANES && first + k < p.elements; ++k)
-    word |= (code_of(x[p.x_offset + first + k]) & (1u << NARROW_BITS) - 1u) << k * NARROW_BITS;
-  y[p.y_offset / NARROW_LANES + id] = word;
+  for (uint k = 0u; k < LOW_PRECISION_PER_WORD && first + k < p.elements; ++k)
+    word |= (encode(x[p.x_offset + first + k]) & (1u << LOW_PRECISION_BITS) - 1u) << k * LOW_PRECISION_BITS;
+  y[p.y_offset / LOW_PRECISION_PER_WORD + id] = word;
 #else
   if (id >= p.elements) return;
-  const uint code = NARROW_LOAD(x, p.x_offset + id);
-#ifdef NARROW_EXPONENT
-  y[p.y_offset + id] = pm_narrow_value(code);
+  const uint code = LOW_PRECISION_LOAD(x, p.x_offset + id);
+#ifdef LOW_PRECISION_EXPONENT
+  y[p.y_offset + id] = pm_decode_low_precision(code);
 #else
-  const int value = SIGNED != 0 ? bitfieldExtract(int(code), 0, NARROW_BITS) : int(code);
+  const int value = SIGNED != 0 ? bitfieldExtract(int(code), 0, LOW_PRECISION_BITS) : int(code);
   y[p.y_offset + id] = INTEGERS != 0 ? uint(value) : floatBitsToUint(float(value));
 #endif
 #endif

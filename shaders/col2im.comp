@@ -14,23 +14,23 @@ layout(push_constant) uniform parameter {
 layout(binding = 1) readonly buffer X { sfp x[]; };
 
 float element(uint id) {
-  uint place[AXES], rest = id;
+  uint position[AXES], rest = id;
   for (int axis = AXES - 1; axis >= 0; --axis) {
-    place[axis] = rest % p.size[axis] + p.pad[axis];
+    position[axis] = rest % p.size[axis] + p.pad[axis];
     rest /= p.size[axis];
   }
   float sum = 0.0;
   for (uint k = 0u; k < p.block_elements; ++k) {
     uint inside = k, factor = 1u, from = 0u;
-    bool found = true;
+    bool inside_block = true;
     for (int axis = AXES - 1; axis >= 0; --axis) {
-      const uint offset = inside % p.block[axis] * p.dilation[axis], steps = (place[axis] - offset) / p.stride[axis];
-      found = found && place[axis] >= offset && steps * p.stride[axis] == place[axis] - offset && steps < p.count[axis];
+      const uint offset = inside % p.block[axis] * p.dilation[axis], steps = (position[axis] - offset) / p.stride[axis];
+      inside_block = inside_block && position[axis] >= offset && steps * p.stride[axis] == position[axis] - offset && steps < p.count[axis];
       inside /= p.block[axis];
       from += steps * factor;
       factor *= p.count[axis];
     }
-    if (found) sum += pm_load(x, p.x_offset + (rest * p.block_elements + k) * p.blocks + from);
+    if (inside_block) sum += pm_load(x, p.x_offset + (rest * p.block_elements + k) * p.blocks + from);
   }
   return sum;
 }

@@ -1,8 +1,8 @@
 // Device-side control flow: sets the words that guard dispatches, from a condition that a graph computed.
 //
-// A WHILE has these words: words[own] = whether it continues; words[own + 1] = number of iterations; words[own + 2] = number of finished
-// rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[own] = whether `then` runs; words[own + 1] =
-// whether `else` runs.
+// A WHILE has these words: words[first_word] = whether it continues; words[first_word + 1] = number of iterations; words[first_word + 2] =
+// number of finished rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[first_word] = whether
+// `then` runs; words[first_word + 1] = whether `else` runs.
 // A WHILE with an inner WHILE is recorded as parts, and may need several rounds. Each part has a word; only the word of the part that runs
 // next is nonzero. MOVE and SPLIT clear it and set another one.
 // counts: if the device cannot skip dispatches by words, record i holds group counts, which are zero if its word is zero (indirect
@@ -19,37 +19,38 @@ layout(binding = 3) writeonly buffer Counts { uint counts[]; };
 layout(binding = 4) writeonly buffer Status { uint status[]; };
 layout(push_constant) uniform parameter {
   uint kind;       // kind of action, see below
-  uint own;
+  uint first_word;
   uint enclosing;  // word of the construct that contains an IF; at the end of a round, the word "a split WHILE has finished"; or NONE
-  uint to;         // the next word to set
-  uint counter;    // counter to increment, or NONE; at the end of a round, the number of counters after words[own + 2]
+  uint next_word;  // the next word to set
+  uint counter;    // counter to increment, or NONE; at the end of a round, the number of counters after words[first_word + 2]
   uint first_record;
   uint end_record;
 } p;
 const uint NONE = 0xffffffffu;
 const uint BEGIN = 0u, LOOP = 1u, CHOICE = 2u, STATUS = 3u, MOVE = 4u, SPLIT = 5u;
 void main() {
-  const bool yes = (condition[0] & 255u) != 0u;
+  const bool condition_true = (condition[0] & 255u) != 0u;
   if (p.kind == BEGIN) {
-    words[p.own] = 1u;  // all other words are zero already
+    words[p.first_word] = 1u;  // all other words are zero already
   } else if (p.kind == LOOP) {
-    const uint goes_on = yes ? words[p.own] : 0u;
-    words[p.own] = goes_on;
-    words[p.own + 1u] += goes_on;
+    const uint continues = condition_true ? words[p.first_word] : 0u;
+    words[p.first_word] = continues;
+    words[p.first_word + 1u] += continues;
   } else if (p.kind == CHOICE) {
     const bool runs = p.enclosing == NONE || words[p.enclosing] != 0u;
-    words[p.own] = runs && yes ? 1u : 0u;
-    words[p.own + 1u] = runs && !yes ? 1u : 0u;
+    words[p.first_word] = runs && condition_true ? 1u : 0u;
+    words[p.first_word + 1u] = runs && !condition_true ? 1u : 0u;
   } else if (p.kind == STATUS) {
-    const uint place = (words[p.own + 2u] & 1u) * (2u + p.counter);
-    status[place] = p.enclosing == NONE ? words[p.own] : 1u - words[p.enclosing];
-    status[place + 1u] = words[p.own + 1u];
-    for (uint i = 0u; i < p.counter; ++i) status[place + 2u + i] = words[p.own + 3u + i];
-    words[p.own + 2u] += 1u;
-  } else if (words[p.own] != 0u) {  // MOVE: sets words[to]; SPLIT: sets words[to] if the condition is true, else words[to + 1]
-    words[p.own] = 0u;
-    words[p.kind == MOVE || yes ? p.to : p.to + 1u] = 1u;
-    if (p.counter != NONE && (p.kind == MOVE || yes)) words[p.counter] += 1u;
+    const uint slot = (words[p.first_word + 2u] & 1u) * (2u + p.counter);
+    status[slot] = p.enclosing == NONE ? words[p.first_word] : 1u - words[p.enclosing];
+    status[slot + 1u] = words[p.first_word + 1u];
+    for (uint i = 0u; i < p.counter; ++i) status[slot + 2u + i] = words[p.first_word + 3u + i];
+    words[p.first_word + 2u] += 1u;
+  } else if (words[p.first_word] != 0u) {
+    // MOVE: sets words[next_word]; SPLIT: sets words[next_word] if the condition is true, else words[next_word + 1]
+    words[p.first_word] = 0u;
+    words[p.kind == MOVE || condition_true ? p.next_word : p.next_word + 1u] = 1u;
+    if (p.counter != NONE && (p.kind == MOVE || condition_true)) words[p.counter] += 1u;
   }
   for (uint i = p.first_record; i < p.end_record; ++i) {
     const bool on = words[records[i].x] != 0u;

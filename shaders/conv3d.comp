@@ -14,14 +14,14 @@ layout(local_size_x = 64) in;
 #include "include/window_3d.glsl"
 // INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) stored in arrays of words.
 #if INTEGER
-#define Number int
+#define Acc int
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) readonly buffer W { uint w[]; };
 layout(binding = 2) buffer Y { int y[]; };
 #define LOAD_X(i) (X_SIGNED != 0 ? pm_load_i8(x, i) : int(pm_load_u8(x, i)))
 #define LOAD_W(i) (W_SIGNED != 0 ? pm_load_i8(w, i) : int(pm_load_u8(w, i)))
 #define STORE_Y(i, v) y[i] = v
-#define FINISHED(v) (v)
+#define APPLY_EPILOGUE(v) (v)
 #if X_ZERO
 layout(binding = 4) readonly buffer XZero { int x_zero[]; };
 #endif
@@ -29,17 +29,17 @@ layout(binding = 4) readonly buffer XZero { int x_zero[]; };
 layout(binding = 5) readonly buffer WZero { int w_zero[]; };  // one zero point per output channel
 #endif
 #else
-#define Number float
+#define Acc float
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { WFP w[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #define LOAD_X(i) X_AT(i)
 #define LOAD_W(i) W_AT(i)
 #define STORE_Y(i, v) SET_Y(i, v)
-#define FINISHED(v) epilogue(v)
+#define APPLY_EPILOGUE(v) epilogue(v)
 #endif
 #if HAS_BIAS
-layout(binding = 3) readonly buffer B { Number b[]; };
+layout(binding = 3) readonly buffer B { Acc b[]; };
 #endif
 layout(push_constant) uniform parameter {
   uint elements;
@@ -53,34 +53,34 @@ layout(push_constant) uniform parameter {
 void main() {
   const uint id = grid_invocation();
   if (id >= p.elements) return;
-  const Place place = place_of(id, p.channels_out * p.groups, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
-  const uint group = place.c / p.channels_out, channel = place.c - group * p.channels_out;
+  const Position position = element_position(id, p.channels_out * p.groups, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
+  const uint group = position.c / p.channels_out, channel = position.c - group * p.channels_out;
   const uint taps = uint(KERNEL_D * KERNEL_H * KERNEL_W);
   const ivec3 size = ivec3(p.in_size[0], p.in_size[1], p.in_size[2]);
 #if TRANSPOSED
   const uint first = p.w_offset + (group * p.channels_in * p.channels_out + channel) * taps, next = p.channels_out * taps;
 #else
-  const uint first = p.w_offset + place.c * p.channels_in * taps, next = taps;
+  const uint first = p.w_offset + position.c * p.channels_in * taps, next = taps;
 #endif
-  Number sum = Number(0), zero_x = Number(0), zero_w = Number(0);
+  Acc sum = Acc(0), zero_x = Acc(0), zero_w = Acc(0);
 #if X_ZERO
   zero_x = x_zero[0];
 #endif
 #if W_ZERO
-  zero_w = w_zero[place.c];
+  zero_w = w_zero[position.c];
 #endif
   uint tap = 0u;
   for (int d = 0; d < KERNEL_D; ++d)
     for (int h = 0; h < KERNEL_H; ++h)
       for (int i = 0; i < KERNEL_W; ++i, ++tap) {
 #if TRANSPOSED
-        const ivec3 full = ivec3(place.at) + pads() - ivec3(d, h, i) * dilations(), at = full / steps();
+        const ivec3 full = ivec3(position.at) + pads() - ivec3(d, h, i) * dilations(), at = full / steps();
         if (any(lessThan(full, ivec3(0))) || at * steps() != full || !is_inside(at, size)) continue;
 #else
-        const ivec3 at = ivec3(place.at) * steps() - pads() + ivec3(d, h, i) * dilations();
+        const ivec3 at = ivec3(position.at) * steps() - pads() + ivec3(d, h, i) * dilations();
         if (!is_inside(at, size)) continue;
 #endif
-        uint from = p.x_offset + index_of(place.n, group * p.channels_in, uvec3(at), p.x_stride), weight = first + tap;
+        uint from = p.x_offset + element_offset(position.n, group * p.channels_in, uvec3(at), p.x_stride), weight = first + tap;
         for (uint c = 0u; c < p.channels_in; ++c) {
           sum += (LOAD_X(from) - zero_x) * (LOAD_W(weight) - zero_w);
           from += p.x_stride[1];
@@ -88,7 +88,7 @@ void main() {
         }
       }
 #if HAS_BIAS
-  sum += b[place.c];
+  sum += b[position.c];
 #endif
-  STORE_Y(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), FINISHED(sum));
+  STORE_Y(p.y_offset + element_offset(position.n, position.c, position.at, p.y_stride), APPLY_EPILOGUE(sum));
 }

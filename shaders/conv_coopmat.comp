@@ -2,9 +2,9 @@
 //
 // See include/conv_gemm.glsl for the geometry. K runs over (tap, input channel), channels fastest; input channels are in contiguous
 // vec8s. w: packed as [groups][kernel_taps][channels_in][channels_out rounded up to 8].
-// Workgroup = TILE_P pixels (M) x TILE_C output channels (N), z = group. A subgroup computes SUB_P x SUB_C of them; SPLIT subgroups split
+// Workgroup = TILE_M pixels (M) x TILE_N output channels (N), z = group. A subgroup computes SUB_M x SUB_N of them; SPLIT subgroups split
 // the K tile.
-//   prefetch the first K tile of DEPTH into registers
+//   prefetch the first K tile of TILE_K into registers
 //   for each K tile:
 //     store x and w to shared memory; barrier; prefetch the next K tile
 //     for each 16 of K of this split: load A and B fragments; acc += A B
@@ -32,13 +32,13 @@
 #include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_P x SUB_C
-layout(constant_id = 1) const uint TILE_P = 128u;
-layout(constant_id = 2) const uint TILE_C = 128u;
-layout(constant_id = 3) const uint SUB_P = 64u;
-layout(constant_id = 4) const uint SUB_C = 64u;
-layout(constant_id = 5) const uint DEPTH = 32u;  // a multiple of 16 * SPLIT; DEPTH / 8 divides INVOCATIONS
-layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides K, so there is no partial K tile
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_M x SUB_N
+layout(constant_id = 1) const uint TILE_M = 128u;
+layout(constant_id = 2) const uint TILE_N = 128u;
+layout(constant_id = 3) const uint SUB_M = 64u;
+layout(constant_id = 4) const uint SUB_N = 64u;
+layout(constant_id = 5) const uint TILE_K = 32u;    // a multiple of 16 * SPLIT; TILE_K / 8 divides INVOCATIONS
+layout(constant_id = 6) const uint NO_K_TAIL = 0u;  // 1: TILE_K divides K, so there is no partial K tile
 layout(constant_id = 7) const uint SPLIT = 1u;
 
 // Arrays of vec8s.
@@ -50,81 +50,81 @@ layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(binding = 2) buffer Y { YFP y[]; };
 #endif
 
-const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // number of vec8s per tile row
-const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // padded by one to avoid bank conflicts
-const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
-const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // number of fragments per subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // output staging, 16 rows at a time
+const uint VEC8_X = TILE_K / 8u, VEC8_W = TILE_N / 8u;  // number of vec8s per tile row
+const uint ROW_X = VEC8_X + 1u, ROW_W = VEC8_W + 1u;    // padded by one to avoid bank conflicts
+const uint LOADS_X = TILE_M * VEC8_X / INVOCATIONS, LOADS_W = TILE_K * VEC8_W / INVOCATIONS;
+const uint ROWS = SUB_M / 16u, COLUMNS = SUB_N / 16u;      // number of fragments per subgroup
+const uint N_VEC4 = SUB_N / 4u, ROW_Y = N_VEC4 + 1u;       // output staging, 16 rows at a time
 // An invocation stores four outputs of a row: adjacent if Y_VEC4, otherwise interleaved so that adjacent invocations store adjacent
 // elements.
-const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
-const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
-const uint FIRST_W = TILE_P * ROW_X;
-const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
-shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
+const uint APART = Y_VEC4 == 1 ? 1u : N_VEC4;
+const uint SUBGROUP_TILES = (TILE_M / SUB_M) * (TILE_N / SUB_N), SUBGROUPS = SUBGROUP_TILES * SPLIT;
+const uint FIRST_W = TILE_M * ROW_X;
+const uint OPERAND_WORDS = FIRST_W + TILE_K * ROW_W, OUTPUT_WORDS = SUBGROUPS * 16u * ROW_Y;
+shared uvec4 tile[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
-uvec3 places[LOADS_X];  // positions of the pixels that this invocation loads
-uint firsts[LOADS_X];   // start of their batch items in x
-uint group_w;           // start of the group in w, in vec8s
+uvec3 positions[LOADS_X];  // positions of the pixels that this invocation loads
+uint firsts[LOADS_X];      // start of their batch items in x
+uint group_w;              // start of the group in w, in vec8s
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
 // Offset of this subgroup in the tile.
-uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
-uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
+uint first_row() { return gl_SubgroupID % SUBGROUP_TILES / (TILE_N / SUB_N) * SUB_M; }
+uint first_column() { return gl_SubgroupID % SUBGROUP_TILES % (TILE_N / SUB_N) * SUB_N; }
 
 // Row of tile x that load i fills. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
 uint row_of(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
-  return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
+  return VEC8_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / VEC8_X;
 }
 
 // Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero. `whole`: the K
 // tile is not partial.
-void fetch(uint begin, uint depths, bool whole) {
-  const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
-  const bool deep = whole || depth < depths;
+void prefetch(uint begin, uint k_size, bool whole) {
+  const uint k_index = begin + gl_LocalInvocationIndex % VEC8_X * 8u;
+  const bool in_k_range = whole || k_index < k_size;
 #if MATRIX
-  const uint channel = deep ? depth : 0u;
+  const uint channel = in_k_range ? k_index : 0u;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[(firsts[i] + channel) >> 3];
 #else
-  const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
+  const uint tap = k_index / p.channels_in, channel = k_index - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   bool inside[LOADS_X];
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     uint at;
-    inside[i] = find_input(places[i], th, tw, at) && deep;
+    inside[i] = find_input_offset(positions[i], th, tw, at) && in_k_range;
     next_x[i] = x[(firsts[i] + (inside[i] ? at + x_channel(channel) : 0u)) >> 3];
   }
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
   const uint columns = (p.channels_out + 7u) / 8u;
-  const uint column = min(grid_group().y * EIGHTS_W + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
-  const uint first_w = group_w + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
+  const uint column = min(grid_group().y * VEC8_W + gl_LocalInvocationIndex % VEC8_W, columns - 1u);
+  const uint first_w = group_w + column, row = begin + gl_LocalInvocationIndex / VEC8_W, rows_apart = INVOCATIONS / VEC8_W;
   if (whole) {
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + (row + i * rows_apart) * columns];
     return;
   }
-  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + min(row + i * rows_apart, depths - 1u) * columns];
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + min(row + i * rows_apart, k_size - 1u) * columns];
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
-    if (row + i * rows_apart >= depths) next_w[i] = uvec4(0u);
+    if (row + i * rows_apart >= k_size) next_w[i] = uvec4(0u);
 #if MATRIX
-  if (!deep) [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = uvec4(0u);
+  if (!in_k_range) [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = uvec4(0u);
 #endif
 }
 
-void store_fetched() {
-  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % EIGHTS_X] = next_x[i];
+void store_tiles() {
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % VEC8_X] = next_x[i];
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
     const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
-    tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
+    tile[FIRST_W + q / VEC8_W * ROW_W + q % VEC8_W] = next_w[i];
   }
   barrier();
 }
 
 void multiply() {
-  [[unroll]] for (uint step = 0u; step < DEPTH / 16u / SPLIT; ++step) {
-    const uint k = step * SPLIT + gl_SubgroupID / PARTS;
+  [[unroll]] for (uint step = 0u; step < TILE_K / 16u / SPLIT; ++step) {
+    const uint k = step * SPLIT + gl_SubgroupID / SUBGROUP_TILES;
     coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
     [[unroll]] for (uint i = 0u; i < ROWS; ++i)
       coopMatLoad(a[i], tile, (first_row() + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
@@ -138,71 +138,71 @@ void multiply() {
 }
 
 void main() {
-  const uint first_pixel = grid_group().x * TILE_P;
-  const uint depths = TAPS_H * TAPS_W * p.channels_in;
+  const uint first_pixel = grid_group().x * TILE_M;
+  const uint k_size = TAPS_H * TAPS_W * p.channels_in;
   group_w = W_GROUP >> 3;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
-    places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
-    firsts[i] = p.x_offset + X_GROUP + places[i].x * p.x_stride_n;
+    positions[i] = pixel_position(min(first_pixel + row_of(i), p.pixels - 1u));
+    firsts[i] = p.x_offset + X_GROUP + positions[i].x * p.x_stride_n;
 #if MATRIX
-    firsts[i] += places[i].z * p.x_stride_w;
+    firsts[i] += positions[i].z * p.x_stride_w;
 #endif
   }
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  const uint whole = WHOLE != 0u ? depths : depths / DEPTH * DEPTH;
-  fetch(0u, depths, WHOLE != 0u || whole > 0u);
-  for (uint begin = DEPTH; begin < whole; begin += DEPTH) {
-    store_fetched();
-    fetch(begin, depths, true);
+  const uint whole = NO_K_TAIL != 0u ? k_size : k_size / TILE_K * TILE_K;
+  prefetch(0u, k_size, NO_K_TAIL != 0u || whole > 0u);
+  for (uint begin = TILE_K; begin < whole; begin += TILE_K) {
+    store_tiles();
+    prefetch(begin, k_size, true);
     multiply();
   }
-  if (WHOLE == 0u && whole > 0u && whole < depths) {  // partial K tile
-    store_fetched();
-    fetch(whole, depths, false);
+  if (NO_K_TAIL == 0u && whole > 0u && whole < k_size) {  // partial K tile
+    store_tiles();
+    prefetch(whole, k_size, false);
     multiply();
   }
-  store_fetched();
+  store_tiles();
   multiply();
 
   // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known for bias and epilogue,
   // and the splits of K are reduced.
-  const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
-  const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
-  const uint channel = grid_group().y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
+  const uint subgroup_tile = gl_SubgroupID % SUBGROUP_TILES, split = gl_SubgroupID / SUBGROUP_TILES;
+  const uint row_tile = gl_SubgroupID * 16u * ROW_Y, first_row_tile = subgroup_tile * 16u * ROW_Y, column = gl_SubgroupInvocationID % N_VEC4;
+  const uint channel = grid_group().y * TILE_N + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
   vec4 bias;
   for (uint j = 0u; j < 4u; ++j) bias[j] = channel_bias(channel + j * APART);
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
-      coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i * COLUMNS + j], tile, row_tile + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
     if (SPLIT > 1u) {
       barrier();  // split-K subgroups read each other's sums
     } else {
       subgroupMemoryBarrierShared();
       subgroupBarrier();
     }
-    const uint rows_at_once = gl_SubgroupSize / QUADS;
-    for (uint row = split * rows_at_once + gl_SubgroupInvocationID / QUADS; row < 16u; row += rows_at_once * SPLIT) {
+    const uint rows_at_once = gl_SubgroupSize / N_VEC4;
+    for (uint row = split * rows_at_once + gl_SubgroupInvocationID / N_VEC4; row < 16u; row += rows_at_once * SPLIT) {
       const uint pixel = first_pixel + first_row() + i * 16u + row;
       if (pixel >= p.pixels || channel >= p.channels_out) break;
       vec4 sum = bias;
       [[unroll]] for (uint k = 0u; k < SPLIT; ++k) {
-        const uint first = first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y;
+        const uint first = first_row_tile + k * SUBGROUP_TILES * 16u * ROW_Y + row * ROW_Y;
 #if Y_VEC4
         sum += uintBitsToFloat(tile[first + column]);
 #else
         for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
 #endif
       }
-      const uint at = y_index(place_of(pixel)) + Y_GROUP;
+      const uint at = y_index(pixel_position(pixel)) + Y_GROUP;
       for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j * APART);
 #if Y_VEC4
-      const uint place = at + y_channel(channel);
-      SET_Y4(place >> 2, finished(sum, place));
+      const uint index = at + y_channel(channel);
+      SET_Y4(index >> 2, apply_epilogue(sum, index));
 #else
       for (uint j = 0u; j < 4u; ++j) {
-        const uint place = at + y_channel(channel + j * APART);
-        if (channel + j * APART < p.channels_out) SET_Y(place, finished(sum[j], place));
+        const uint index = at + y_channel(channel + j * APART);
+        if (channel + j * APART < p.channels_out) SET_Y(index, apply_epilogue(sum[j], index));
       }
 #endif
     }

@@ -12,18 +12,18 @@ layout(push_constant) uniform parameter {
   uint count;
 } p;
 
-uint half_of(uint i) { return x[(p.x_first + i) >> 1] >> ((p.x_first + i & 1u) * 16u) & 0xffffu; }
+uint load_u16(uint i) { return x[(p.x_first + i) >> 1] >> ((p.x_first + i & 1u) * 16u) & 0xffffu; }
 
 void main() {
   const uint word = grid_invocation();
   const uint low = word * 2u - p.y_first, high = low + 1u;  // wraps to above `count` if it precedes the first element
   if (low < p.count && high < p.count) {
-    y[word] = half_of(low) | half_of(high) << 16;
+    y[word] = load_u16(low) | load_u16(high) << 16;
   } else if (low < p.count) {
     atomicAnd(y[word], 0xffff0000u);
-    atomicOr(y[word], half_of(low));
+    atomicOr(y[word], load_u16(low));
   } else if (high < p.count) {
     atomicAnd(y[word], 0xffffu);
-    atomicOr(y[word], half_of(high) << 16);
+    atomicOr(y[word], load_u16(high) << 16);
   }
 }

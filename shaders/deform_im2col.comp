@@ -8,7 +8,7 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, channels, rows, columns;
-  uint groups, kernel_rows, kernel_columns, height, width;
+  uint groups, kernel_h, kernel_w, height, width;
   int stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   uint x_offset, offset_offset, mask_offset, y_offset;
 } p;
@@ -25,13 +25,13 @@ float at(uint image, int row, int column) {
 }
 
 float element(uint id) {
-  const uint places = p.height * p.width, size = p.kernel_rows * p.kernel_columns;
-  const uint place = id % places, k = id / places % size, plane = id / places / size;
+  const uint pixels = p.height * p.width, size = p.kernel_h * p.kernel_w;
+  const uint pixel = id % pixels, k = id / pixels % size, plane = id / pixels / size;
   const uint group = plane / p.channels * p.groups + plane % p.channels / (p.channels / p.groups);
-  const uint moved = p.offset_offset + (group * size + k) * 2u * places + place;
-  const float row = float(int(place / p.width) * p.stride_y - p.pad_y + int(k / p.kernel_columns) * p.dilation_y) + pm_load(offset, moved);
+  const uint offset_index = p.offset_offset + (group * size + k) * 2u * pixels + pixel;
+  const float row = float(int(pixel / p.width) * p.stride_y - p.pad_y + int(k / p.kernel_w) * p.dilation_y) + pm_load(offset, offset_index);
   const float column =
-      float(int(place % p.width) * p.stride_x - p.pad_x + int(k % p.kernel_columns) * p.dilation_x) + pm_load(offset, moved + places);
+      float(int(pixel % p.width) * p.stride_x - p.pad_x + int(k % p.kernel_w) * p.dilation_x) + pm_load(offset, offset_index + pixels);
   if (!(row > -1.0 && row < float(p.rows) && column > -1.0 && column < float(p.columns))) return 0.0;
   const int top = int(pm_floor(row)), left = int(pm_floor(column));
   const float fy = row - float(top), fx = column - float(left);
@@ -40,7 +40,7 @@ float element(uint id) {
   const float lower = (1.0 - fx) * at(image, top + 1, left) + fx * at(image, top + 1, left + 1);
   const float value = (1.0 - fy) * upper + fy * lower;
 #if MASK
-  return value * pm_load(mask, p.mask_offset + (group * size + k) * places + place);
+  return value * pm_load(mask, p.mask_offset + (group * size + k) * pixels + pixel);
 #else
   return value;
 #endif

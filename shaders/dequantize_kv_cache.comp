@@ -7,7 +7,7 @@
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
-  uint words, words_of_row, room, heads;
+  uint words, words_per_row, capacity, heads;
   uint x_offset, scales_offset, counts_offset, y_offset;
 } p;
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -18,9 +18,9 @@ layout(binding = 3) writeonly buffer Y { sfpvec4 y[]; };
 void main() {
   const uint id = grid_invocation();
   if (id >= p.words) return;
-  const uint row = id / p.words_of_row;
-  const ivec2 count = counts[p.counts_offset + row / p.room / p.heads];
-  if (count.y < 0 || (count.y == 0 && row % p.room >= uint(count.x))) return;
+  const uint row = id / p.words_per_row;
+  const ivec2 count = counts[p.counts_offset + row / p.capacity / p.heads];
+  if (count.y < 0 || (count.y == 0 && row % p.capacity >= uint(count.x))) return;
   const vec4 levels = vec4(pm_unpack_i8(x[(p.x_offset >> 2) + id]));
   pm_store_vec4(y, (p.y_offset >> 2) + id, levels * pm_load(scales, p.scales_offset + row));
 }

@@ -1,9 +1,9 @@
 // One pass of a Stockham FFT along the middle axis of [outer, points, inner], of any radix: no bit reversal is needed.
 //
-// After passes whose radices multiply to `done`, z(k, j) is the transform of elements j, j + points / done, ... at frequency k, at index k
-// * (points / done) + j. A pass combines `radix` of them. roots: e^(-2 pi i k / points), or their conjugates.
+// After passes whose radices multiply to `transformed`, z(k, j) is the transform of elements j, j + points / transformed, ... at frequency
+// k, at index k * (points / transformed) + j. A pass combines `radix` of them. twiddles: e^(-2 pi i k / points), or their conjugates.
 // FIRST: reads x of COMPONENTS (1: real), with zeros past `size`; SYMMETRIC: elements past the middle are conjugates of those before;
-// WINDOW: multiplies by window; outer indices are frames of a batch (STFT). LAST: writes the first `made` results to y, of RESULT
+// WINDOW: multiplies by window; outer indices are frames of a batch (STFT). LAST: writes the first `num_results` results to y, of RESULT
 // components, times `scale`.
 // One invocation computes one complex element, as a sum of `radix` products.
 //
@@ -14,7 +14,7 @@
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer Roots { vec2 roots[]; };
+layout(binding = 0) readonly buffer Twiddles { vec2 twiddles[]; };
 #if FIRST
 layout(binding = 1) readonly buffer X { sfp x[]; };
 #else
@@ -29,8 +29,8 @@ layout(binding = 2) writeonly buffer Y { vec2 y[]; };
 layout(binding = 3) readonly buffer W { sfp window[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint elements, points, made, inner;
-  uint done, radix;
+  uint elements, points, num_results, inner;
+  uint transformed, radix;
   float scale;
 #if FIRST
   uint size, frames, batch_step, frame_step;
@@ -41,10 +41,10 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
-vec2 product(vec2 a, vec2 b) { return vec2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+vec2 complex_multiply(vec2 a, vec2 b) { return vec2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 
 // Loads element t of row `outer`, at inner index `i`.
-vec2 loaded(uint outer, uint t, uint i) {
+vec2 load_element(uint outer, uint t, uint i) {
 #if FIRST
   bool conjugate = false;
 #if SYMMETRIC
@@ -71,11 +71,11 @@ vec2 loaded(uint outer, uint t, uint i) {
 void main() {
   const uint id = grid_invocation();
   if (id >= p.elements) return;
-  const uint i = id % p.inner, row = id / p.inner, outer = row / p.made, at = row % p.made;
-  const uint following = p.done * p.radix, apart = p.points / following;
-  const uint k = at / apart, first = k % p.done * (p.radix * apart) + at % apart;
+  const uint i = id % p.inner, row = id / p.inner, outer = row / p.num_results, at = row % p.num_results;
+  const uint next_transformed = p.transformed * p.radix, stride = p.points / next_transformed;
+  const uint k = at / stride, first = k % p.transformed * (p.radix * stride) + at % stride;
   vec2 sum = vec2(0.0);
-  for (uint s = 0u; s < p.radix; ++s) sum += product(loaded(outer, first + s * apart, i), roots[k * s % following * apart]);
+  for (uint s = 0u; s < p.radix; ++s) sum += complex_multiply(load_element(outer, first + s * stride, i), twiddles[k * s % next_transformed * stride]);
   sum *= p.scale;
 #if !LAST
   y[id] = sum;

@@ -18,10 +18,10 @@ layout(push_constant) uniform parameter {
   uint turns;  // number of iterations of the long loop
 } p;
 
-void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
+void store_result(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
 
 // Returns how many of seven operations do not treat v as zero.
-float kept_denormals(float v) {
+float count_kept_denormals(float v) {
   uint kept = 0u;
   precise float doubled = v + v, large = v * 1073741824.0, half_of = v * 0.5;
   if (v > 0.0) ++kept;
@@ -42,30 +42,30 @@ float long_loop() {
 
 void try_point(uint i) {
   precise float sum = a[i] + b[i], difference = a[i] - b[i], product = a[i] * b[i], quotient = a[i] / b[i], root = sqrt(abs(a[i]));
-  keep(0u, i, sum);
-  keep(1u, i, difference);
-  keep(2u, i, product);
-  keep(3u, i, float(n[i]));
-  keep(4u, i, float(uint(n[i])));
-  keep(5u, i, float(int(a[i])));
-  keep(6u, i, quotient);
-  keep(7u, i, root);
-  keep(8u, i, floor(a[i]));
-  keep(9u, i, ceil(a[i]));
-  keep(10u, i, trunc(a[i]));
-  keep(11u, i, roundEven(a[i]));
-  precise float left = fma(a[i], b[i], -product);
-  keep(12u, i, left);
-  float whole[4], lost[4];
+  store_result(0u, i, sum);
+  store_result(1u, i, difference);
+  store_result(2u, i, product);
+  store_result(3u, i, float(n[i]));
+  store_result(4u, i, float(uint(n[i])));
+  store_result(5u, i, float(int(a[i])));
+  store_result(6u, i, quotient);
+  store_result(7u, i, root);
+  store_result(8u, i, floor(a[i]));
+  store_result(9u, i, ceil(a[i]));
+  store_result(10u, i, trunc(a[i]));
+  store_result(11u, i, roundEven(a[i]));
+  precise float remainder = fma(a[i], b[i], -product);
+  store_result(12u, i, remainder);
+  float whole[4], rounding_error[4];
   [[unroll]] for (uint k = 0u; k < 4u; ++k) {
     const float v = a[(i + k) % p.points];
     precise float shifted = v + 12582912.0, back = shifted - 12582912.0, next = 1.0 + v, rest = v - (next - 1.0);
     whole[k] = back;
-    lost[k] = rest;
+    rounding_error[k] = rest;
   }
-  keep(13u, i, whole[i & 3u]);
-  keep(14u, i, lost[i & 3u]);
-  keep(15u, i, kept_denormals(uintBitsToFloat(p.small)));
+  store_result(13u, i, whole[i & 3u]);
+  store_result(14u, i, rounding_error[i & 3u]);
+  store_result(15u, i, count_kept_denormals(uintBitsToFloat(p.small)));
 }
 
 // The long loop runs last: a driver that ends it may count the iterations of all loops, including other invocations'.

@@ -5,13 +5,13 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 1) in;
-layout(binding = 0) readonly buffer Least { float least[]; };
-layout(binding = 1) readonly buffer Most { float most[]; };
+layout(binding = 0) readonly buffer Least { float x_min[]; };
+layout(binding = 1) readonly buffer Most { float x_max[]; };
 layout(binding = 2) buffer Scale { sfp scale[]; };
 layout(binding = 3) writeonly buffer Zero { uint zero[]; };
 layout(push_constant) uniform parameter { uint scale_offset, zero_offset; } p;
 void main() {
-  const float low = pm_min(least[0], 0.0), high = pm_max(most[0], 0.0);
+  const float low = pm_min(x_min[0], 0.0), high = pm_max(x_max[0], 0.0);
   pm_store(scale, p.scale_offset, pm_divide(low == high ? 1.0 : high - low, 255.0));
   const float number = 0.0 - pm_divide(low, pm_load(scale, p.scale_offset));
   zero[p.zero_offset / 4u] = uint(pm_round_even(!(number > 0.0) ? 0.0 : number > 255.0 ? 255.0 : number));

@@ -3,12 +3,12 @@
 //
 // The lowering defines these macros:
 //   DECLARATIONS  the bindings t0, t1, ... and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
-//   FINISHED(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
+//   APPLY_EPILOGUE(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
 //   STORE(i, v)   one element;                        STORE4(i, v, count)  the first `count` of four, at a multiple of four.
-// DENSE: y is dense, and an invocation computes QUADS groups of four elements, else one element. RANK: axes to walk; 0 if every operand is
-// dense in y's order or a single element. WHOLE: four adjacent elements share a row of the last axis and are located once:
-//   QUADS_HELD    arrays with the operands of four elements, per group;  LOAD_QUADS  fills group k from at[0], at[1], ...;
-//   PICKS         local variables of element j of group k.
+// DENSE: y is dense, and an invocation computes NUM_VEC4 groups of four elements, else one element. RANK: axes to walk; 0 if every operand
+// is dense in y's order or a single element. WHOLE_VEC4: four adjacent elements share a row of the last axis and are located once:
+//   VEC4_OPERANDS    arrays with the operands of four elements, per group;  LOAD_VEC4_OPERANDS  fills group k from at[0], at[1], ...;
+//   SELECT_ELEMENT         local variables of element j of group k.
 //
 // For all devices. Selected in cpp/operators/elementwise/elementwise.cpp.
 #version 450
@@ -52,35 +52,35 @@ void locate(uint flat_index) {
 RESULT_TYPE element(uint flat_index) {
   locate(flat_index);
   LOADS
-  precise RESULT_TYPE made = RESULT;
-  return FINISHED(made);
+  precise RESULT_TYPE result = RESULT;
+  return APPLY_EPILOGUE(result);
 }
 
 #if DENSE
-#if WHOLE
-QUADS_HELD
+#if WHOLE_VEC4
+VEC4_OPERANDS
 
-RESULT_TYPE picked(uint k, uint j) {
-  PICKS
-  precise RESULT_TYPE made = RESULT;
-  return FINISHED(made);
+RESULT_TYPE vec4_element(uint k, uint j) {
+  SELECT_ELEMENT
+  precise RESULT_TYPE result = RESULT;
+  return APPLY_EPILOGUE(result);
 }
 
 // Computes whole vec4s. All are loaded before the first store.
-void make_quads(uint first, uint apart) {
-  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
-    locate(first + k * apart);
-    LOAD_QUADS
+void store_vec4s(uint first, uint stride) {
+  [[unroll]] for (uint k = 0u; k < NUM_VEC4; ++k) {
+    locate(first + k * stride);
+    LOAD_VEC4_OPERANDS
   }
-  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
+  [[unroll]] for (uint k = 0u; k < NUM_VEC4; ++k) {
     RESULT_TYPE v[4];
-    for (uint j = 0u; j < 4u; ++j) v[j] = picked(k, j);
-    STORE4(first + k * apart, v, 4u);
+    for (uint j = 0u; j < 4u; ++j) v[j] = vec4_element(k, j);
+    STORE4(first + k * stride, v, 4u);
   }
 }
 #endif
 
-void make_quad(uint first) {
+void store_vec4(uint first) {
   RESULT_TYPE v[4];
   for (uint j = 0u; j < 4u; ++j) v[j] = element(min(first + j, p.elements - 1u));
   STORE4(first, v, min(p.elements - first, 4u));
@@ -90,14 +90,14 @@ void make_quad(uint first) {
 void main() {
   const uint group = grid_group();
 #if DENSE
-  const uint first = (group * QUADS * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u, apart = gl_WorkGroupSize.x * 4u;
-#if WHOLE
-  if (first + (QUADS - 1u) * apart + 4u <= p.elements) {
-    make_quads(first, apart);
+  const uint first = (group * NUM_VEC4 * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u, stride = gl_WorkGroupSize.x * 4u;
+#if WHOLE_VEC4
+  if (first + (NUM_VEC4 - 1u) * stride + 4u <= p.elements) {
+    store_vec4s(first, stride);
     return;
   }
 #endif
-  for (uint k = 0u; k < QUADS && first + k * apart < p.elements; ++k) make_quad(first + k * apart);
+  for (uint k = 0u; k < NUM_VEC4 && first + k * stride < p.elements; ++k) store_vec4(first + k * stride);
 #else
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.elements) return;

@@ -1,7 +1,7 @@
 // Gather, GatherND and GatherElements: y[id] = x[the element selected by the indices], for elements of 8 to 128 bits.
 //
-// See include/gather_scatter.glsl for addressing and include/dense_output.glsl for y. An index out of range counts as 0, because the host cannot check
-// it.
+// See include/gather_scatter.glsl for addressing and include/dense_output.glsl for y. An index out of range counts as 0, because the host
+// cannot check it.
 // PARTS: only a part of x is bound; elements of other parts become 0, and the dispatches of all parts are combined with OR.
 //
 // For all devices. Selected in cpp/operators/index/gather_scatter.cpp.
@@ -11,11 +11,11 @@
 layout(binding = 2) readonly buffer X { ELEMENT x[]; };
 
 ELEMENT element(uint id) {
-  uint place;
-  find_place(id, place);
+  uint offset;
+  find_offset(id, offset);
 #if PARTS
-  place -= p.first_place;  // wraps around if it precedes the bound range
-  if (place >= p.places) return ELEMENT(0);
+  offset -= p.first_offset;  // wraps around if it precedes the bound range
+  if (offset >= p.num_offsets) return ELEMENT(0);
 #endif
-  return LOAD(x, p.x_offset / SCALE + place);
+  return LOAD(x, p.x_offset / SCALE + offset);
 }

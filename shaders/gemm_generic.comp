@@ -4,7 +4,8 @@
 // (LOAD_A(t, i) ..). Two batch axes; strides are 0 on axes that a tensor lacks.
 // One invocation computes one element, in a loop over K.
 //
-// For all devices, as the general case. Selected in cpp/operators/conv_gemm/generic_gemm.cpp, fused_conv_gemm_operators.cpp and gemm_softmax.cpp.
+// For all devices, as the general case. Selected in cpp/operators/conv_gemm/generic_gemm.cpp, fused_conv_gemm_operators.cpp and
+// gemm_softmax.cpp.
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"
@@ -19,7 +20,7 @@ layout(binding = 3) readonly buffer C { C_ELEMENT c[]; };
 layout(binding = 2) buffer Y { Y_ELEMENT y[]; };
 // Sizes and strides of the rows, the columns and two batch axes; a stride is 0 if the tensor lacks the axis.
 layout(push_constant) uniform parameter {
-  uint elements, depth;
+  uint elements, k_size;
   uint size[4];  // axes: batch, batch, rows, columns
   uint a_stride[3], a_step;
   uint b_stride[3], b_step;  // axes: batch, batch, columns
@@ -43,7 +44,7 @@ void main() {
   uint from_a = p.a_offset + at[0] * p.a_stride[0] + at[1] * p.a_stride[1] + at[2] * p.a_stride[2];
   uint from_b = p.b_offset + at[0] * p.b_stride[0] + at[1] * p.b_stride[1] + at[3] * p.b_stride[2];
   TYPE sum = TYPE(0);
-  for (uint k = 0u; k < p.depth; ++k) {
+  for (uint k = 0u; k < p.k_size; ++k) {
     sum += LOAD_A(a, from_a) * LOAD_B(b, from_b);
     from_a += p.a_step;
     from_b += p.b_step;

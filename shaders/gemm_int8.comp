@@ -1,10 +1,10 @@
 // int8 GEMM on cooperative matrices: y = (x - x_zero) (w - w_zero), accumulated as int32 in tiles of 16 x 16 x 32.
 //
-// x: [rows][depth], w: [columns][depth], bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping the
+// x: [rows][k_size], w: [columns][k_size], bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping the
 // sign bit, that is, subtracting 128. Zero points and these offsets are applied at the end, from the sums of rows of x and columns of w
 // (x_sums, w_sums).
-// Workgroup = TILE_R rows x TILE_C columns; a subgroup computes SUB_R x SUB_C.
-//   prefetch the first K tile of DEPTH
+// Workgroup = TILE_M rows x TILE_N columns; a subgroup computes SUB_M x SUB_N.
+//   prefetch the first K tile of TILE_K
 //   for each K tile: store to shared memory; barrier; prefetch the next K tile; load fragments; acc += A B; barrier
 //   accumulators through shared memory, 16 rows at a time; correct by zero points; store
 //
@@ -19,13 +19,13 @@
 #include "include/grid.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_R x SUB_C
-layout(constant_id = 1) const uint TILE_R = 128u;
-layout(constant_id = 2) const uint TILE_C = 128u;
-layout(constant_id = 3) const uint SUB_R = 64u;
-layout(constant_id = 4) const uint SUB_C = 64u;
-layout(constant_id = 5) const uint DEPTH = 64u;  // 64 or 128
-layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides K, so there is no partial K tile
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_M x SUB_N
+layout(constant_id = 1) const uint TILE_M = 128u;
+layout(constant_id = 2) const uint TILE_N = 128u;
+layout(constant_id = 3) const uint SUB_M = 64u;
+layout(constant_id = 4) const uint SUB_N = 64u;
+layout(constant_id = 5) const uint TILE_K = 64u;    // 64 or 128
+layout(constant_id = 6) const uint NO_K_TAIL = 0u;  // 1: TILE_K divides K, so there is no partial K tile
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };  // [rows][K], 16 bytes per element
 layout(binding = 1) readonly buffer W { uvec4 w[]; };  // [columns][K]
@@ -47,23 +47,23 @@ layout(binding = 5) readonly buffer XZero { int x_zero[]; };
 layout(binding = 6) readonly buffer WZero { int w_zero[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint rows, columns, depth;
-  uint pad_rows;                      // row stride of x and w in 16-byte pieces
-  uint first_row;                       // first row of x and y in this GEMM
+  uint rows, columns, k_size;
+  uint pad_rows;                       // row stride of x and w in 16-byte pieces
+  uint first_row;                      // first row of x and y in this GEMM
   uint x_zero_first, x_zero_row, w_zero_first, w_zero_column;
   uint x_offset, w_offset, y_offset;    // x_offset: X_UNIT per 16 bytes; w_offset: in words; y_offset: in elements
   uint x_sums_offset, w_sums_offset;
 } p;
 
-const uint PIECES = DEPTH / 16u;                         // number of 16-byte pieces per tile row
-const uint ROW = PIECES + 1u;                            // padded by one to avoid bank conflicts
-const uint LOADS_X = TILE_R * PIECES / INVOCATIONS, LOADS_W = TILE_C * PIECES / INVOCATIONS;
-const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // number of fragments per subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // output staging, 16 rows at a time
-const uint SUBGROUPS = (TILE_R / SUB_R) * (TILE_C / SUB_C);
-const uint FIRST_W = TILE_R * ROW;
-const uint WORDS_IN = FIRST_W + TILE_C * ROW, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
-shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
+const uint PIECES = TILE_K / 16u;                         // number of 16-byte pieces per tile row
+const uint ROW = PIECES + 1u;                             // padded by one to avoid bank conflicts
+const uint LOADS_X = TILE_M * PIECES / INVOCATIONS, LOADS_W = TILE_N * PIECES / INVOCATIONS;
+const uint ROWS = SUB_M / 16u, COLUMNS = SUB_N / 16u;    // number of fragments per subgroup
+const uint N_VEC4 = SUB_N / 4u, ROW_Y = N_VEC4 + 1u;     // output staging, 16 rows at a time
+const uint SUBGROUPS = (TILE_M / SUB_M) * (TILE_N / SUB_N);
+const uint FIRST_W = TILE_M * ROW;
+const uint OPERAND_WORDS = FIRST_W + TILE_N * ROW, OUTPUT_WORDS = SUBGROUPS * 16u * ROW_Y;
+shared uvec4 tile[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 
@@ -76,13 +76,13 @@ uint row_of(uint i) {
 const uint FLIP_X = X_SIGNED == 1 ? 0u : 0x80808080u, FLIP_W = W_SIGNED == 1 ? 0u : 0x80808080u;
 
 // Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero.
-void fetch(uint begin, uint first_row, uint first_column) {
+void prefetch(uint begin, uint first_row, uint first_column) {
   const uint pieces = p.pad_rows;
-  if (WHOLE != 0u) begin = min(begin, pieces - PIECES);
-  const uint piece = begin + gl_LocalInvocationIndex % PIECES, at = WHOLE != 0u ? piece : min(piece, pieces - 1u);
+  if (NO_K_TAIL != 0u) begin = min(begin, pieces - PIECES);
+  const uint piece = begin + gl_LocalInvocationIndex % PIECES, at = NO_K_TAIL != 0u ? piece : min(piece, pieces - 1u);
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[p.x_offset / X_UNIT + (p.first_row + min(first_row + row_of(i), p.rows - 1u)) * p.pad_rows + at];
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[p.w_offset / 4u + min(first_column + row_of(i), p.columns - 1u) * p.pad_rows + at];
-  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = WHOLE != 0u || piece < pieces ? next_x[i] ^ FLIP_X : uvec4(0u);
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = NO_K_TAIL != 0u || piece < pieces ? next_x[i] ^ FLIP_X : uvec4(0u);
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = next_w[i] ^ FLIP_W;
 }
 
@@ -103,19 +103,19 @@ int zero_of_column(uint column) {
 }
 
 void main() {
-  const uvec3 group = grid_group((p.rows + TILE_R - 1u) / TILE_R, (p.columns + TILE_C - 1u) / TILE_C);
+  const uvec3 group = grid_group((p.rows + TILE_M - 1u) / TILE_M, (p.columns + TILE_N - 1u) / TILE_N);
   if (is_past_grid(group, 1u)) return;
-  const uint first_row = group.x * TILE_R, first_column = group.y * TILE_C;
-  const uint sub_r = gl_SubgroupID / (TILE_C / SUB_C) * SUB_R, sub_c = gl_SubgroupID % (TILE_C / SUB_C) * SUB_C;
+  const uint first_row = group.x * TILE_M, first_column = group.y * TILE_N;
+  const uint sub_r = gl_SubgroupID / (TILE_N / SUB_N) * SUB_M, sub_c = gl_SubgroupID % (TILE_N / SUB_N) * SUB_N;
 
   coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i) sums[i] = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0);
-  fetch(0u, first_row, first_column);
+  prefetch(0u, first_row, first_column);
   for (uint begin = 0u; begin < p.pad_rows; begin += PIECES) {
     [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_x[i];
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) tile[FIRST_W + row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_w[i];
     barrier();
-    fetch(begin + PIECES, first_row, first_column);
+    prefetch(begin + PIECES, first_row, first_column);
     [[unroll]] for (uint k = 0u; k < PIECES / 2u; ++k) {
       coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[ROWS];
       [[unroll]] for (uint i = 0u; i < ROWS; ++i)
@@ -130,7 +130,7 @@ void main() {
   }
 
   // Stage the output in shared memory, 16 rows per subgroup at a time, so that the position of every element is known.
-  const uint strip = gl_SubgroupID * 16u * ROW_Y, quad = gl_SubgroupInvocationID % QUADS, column = first_column + sub_c + quad * 4u;
+  const uint row_tile = gl_SubgroupID * 16u * ROW_Y, vec4_index = gl_SubgroupInvocationID % N_VEC4, column = first_column + sub_c + vec4_index * 4u;
   ivec4 column_sums = ivec4(0), column_zeros = ivec4(0);
   [[unroll]] for (uint j = 0u; j < 4u; ++j) {
 #if ADD_W_SUMS
@@ -142,13 +142,13 @@ void main() {
   }
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
-      coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i * COLUMNS + j], tile, row_tile + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
     subgroupMemoryBarrierShared();
     subgroupBarrier();
-    for (uint at = gl_SubgroupInvocationID / QUADS; at < 16u; at += gl_SubgroupSize / QUADS) {
+    for (uint at = gl_SubgroupInvocationID / N_VEC4; at < 16u; at += gl_SubgroupSize / N_VEC4) {
       const uint row = first_row + sub_r + i * 16u + at;
       if (row >= p.rows || column >= p.columns) break;
-      ivec4 v = ivec4(tile[strip + at * ROW_Y + quad]);
+      ivec4 v = ivec4(tile[row_tile + at * ROW_Y + vec4_index]);
 #if ADD_X_SUMS
       v -= column_zeros * x_sums[p.x_sums_offset + p.first_row + row];
 #endif
@@ -156,7 +156,7 @@ void main() {
       const int zero = zero_of_row(row);
       v -= zero * column_sums;
 #if ADD_X_SUMS
-      v += zero * int(p.depth) * column_zeros;
+      v += zero * int(p.k_size) * column_zeros;
 #endif
 #endif
       const uint to = p.y_offset + (p.first_row + row) * p.columns + column;

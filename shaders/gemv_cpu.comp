@@ -10,7 +10,7 @@
 //
 // Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 in float32 takes 0.57 ms (14 GB/s); conv_cpu takes 3.1 ms. An unpacked
 // matrix is read at 7 GB/s, in a sixth of the time of packing it first.
-// Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (few_lanes_plan) for devices that prefer CPU variants.
+// Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (gemv_cpu_plan) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -27,7 +27,7 @@ layout(constant_id = 0) const uint ROWS = 1u;
 const uint kBlocks = kChannels / kLanes;  // number of channels per lane
 
 // Loads w of four input channels of `step`, for the output channel whose weights start at `first`. `all`: all four channels exist.
-Number4 load_w(uint first, uint step, bool all) {
+Acc4 load_w(uint first, uint step, bool all) {
 #if !W_STRIDED
   return LOAD_W4(first + step * kChannels);
 #elif W_VEC4
@@ -41,43 +41,43 @@ Number4 load_w(uint first, uint step, bool all) {
 }
 
 // Loads x of four input channels of `step`; zero past the last channel, so that weights there have no effect.
-Number4 factors(uint row, uint step, bool inside, int zero) {
+Acc4 load_x_step(uint row, uint step, bool inside, int zero) {
   const uvec4 channels = step * uint(KV) + uvec4(0u, 1u, 2u, 3u);
   const uint end = inside ? p.channels_in : 0u;
-  Number4 v = load_x(row, step * uint(KV));
+  Acc4 v = load_x(row, step * uint(KV));
 #if X_ZERO
   v -= zero;
 #endif
-  return mix(Number4(0), v, lessThan(channels, uvec4(end)));
+  return mix(Acc4(0), v, lessThan(channels, uvec4(end)));
 }
 
-Number4 handed(Number4 v, uint lane) {
-  return Number4(subgroupShuffle(v.x, lane), subgroupShuffle(v.y, lane), subgroupShuffle(v.z, lane), subgroupShuffle(v.w, lane));
+Acc4 broadcast(Acc4 v, uint lane) {
+  return Acc4(subgroupShuffle(v.x, lane), subgroupShuffle(v.y, lane), subgroupShuffle(v.z, lane), subgroupShuffle(v.w, lane));
 }
 
 // Accumulates in the order of K, as all CPU variants do, so that they give identical results.
-Number products(Number4 a, Number4 b, Number sum) {
-  return multiply_add(a.w, b.w, multiply_add(a.z, b.z, multiply_add(a.y, b.y, multiply_add(a.x, b.x, sum))));
+Acc dot_in_order(Acc4 a, Acc4 b, Acc sum) {
+  return fused_multiply_add(a.w, b.w, fused_multiply_add(a.z, b.z, fused_multiply_add(a.y, b.y, fused_multiply_add(a.x, b.x, sum))));
 }
 
 void main() {
   const uint lane = gl_LocalInvocationID.x, block = grid_group().y;
-  uvec3 places[ROWS];
+  uvec3 positions[ROWS];
   uint images[ROWS];
   int zeros[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-    places[row] = place_of(row);
-    images[row] = p.x_offset + X_GROUP + places[row].x * p.x_stride_n;
+    positions[row] = pixel_position(row);
+    images[row] = p.x_offset + X_GROUP + positions[row].x * p.x_stride_n;
     zeros[row] = 0;
 #if X_ZERO
-    zeros[row] = zero_of_x(places[row]);
+    zeros[row] = x_zero_point(positions[row]);
 #endif
   }
-  Number sums[ROWS * kBlocks];
-  [[unroll]] for (uint i = 0u; i < ROWS * kBlocks; ++i) sums[i] = Number(0);
+  Acc sums[ROWS * kBlocks];
+  [[unroll]] for (uint i = 0u; i < ROWS * kBlocks; ++i) sums[i] = Acc(0);
 #if W_ZERO
-  int rows_of_x[ROWS];  // row sums of x, for the zero point of w
-  [[unroll]] for (uint row = 0u; row < ROWS; ++row) rows_of_x[row] = 0;
+  int x_row_sums[ROWS];  // row sums of x, for the zero point of w
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) x_row_sums[row] = 0;
 #endif
 
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV), whole = p.channels_in / (uint(KV) * kLanes) * kLanes;
@@ -91,7 +91,7 @@ void main() {
       uint rows[ROWS];
       bool inside[ROWS];
       [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-        inside[row] = find_input(places[row], th, tw, rows[row]);
+        inside[row] = find_input_offset(positions[row], th, tw, rows[row]);
         rows[row] += images[row];
       }
 #if !W_STRIDED
@@ -99,29 +99,29 @@ void main() {
         first_w[j] = (W_GROUP >> 2) + (block * KERNEL_TAPS + tap_index(th, tw)) * steps * kChannels + j * kLanes + lane;
 #endif
       for (uint step = 0u; step < whole; step += kLanes) {
-        Number4 held[ROWS];  // this lane's step of x
-        [[unroll]] for (uint row = 0u; row < ROWS; ++row) held[row] = factors(rows[row], step + lane, inside[row], zeros[row]);
+        Acc4 own_x[ROWS];  // this lane's step of x
+        [[unroll]] for (uint row = 0u; row < ROWS; ++row) own_x[row] = load_x_step(rows[row], step + lane, inside[row], zeros[row]);
         [[unroll]] for (uint l = 0u; l < kLanes; ++l) {
-          Number4 weights[kBlocks];
+          Acc4 weights[kBlocks];
           [[unroll]] for (uint j = 0u; j < kBlocks; ++j) weights[j] = load_w(first_w[j], step + l, true);
           [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-            const Number4 v = handed(held[row], l);
+            const Acc4 v = broadcast(own_x[row], l);
 #if W_ZERO
-            rows_of_x[row] += v.x + v.y + v.z + v.w;
+            x_row_sums[row] += v.x + v.y + v.z + v.w;
 #endif
-            [[unroll]] for (uint j = 0u; j < kBlocks; ++j) sums[row * kBlocks + j] = products(weights[j], v, sums[row * kBlocks + j]);
+            [[unroll]] for (uint j = 0u; j < kBlocks; ++j) sums[row * kBlocks + j] = dot_in_order(weights[j], v, sums[row * kBlocks + j]);
           }
         }
       }
       for (uint step = whole; step < steps; ++step) {
-        Number4 weights[kBlocks];
+        Acc4 weights[kBlocks];
         [[unroll]] for (uint j = 0u; j < kBlocks; ++j) weights[j] = load_w(first_w[j], step, false);
         [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-          const Number4 v = factors(rows[row], step, inside[row], zeros[row]);
+          const Acc4 v = load_x_step(rows[row], step, inside[row], zeros[row]);
 #if W_ZERO
-          rows_of_x[row] += v.x + v.y + v.z + v.w;
+          x_row_sums[row] += v.x + v.y + v.z + v.w;
 #endif
-          [[unroll]] for (uint j = 0u; j < kBlocks; ++j) sums[row * kBlocks + j] = products(weights[j], v, sums[row * kBlocks + j]);
+          [[unroll]] for (uint j = 0u; j < kBlocks; ++j) sums[row * kBlocks + j] = dot_in_order(weights[j], v, sums[row * kBlocks + j]);
         }
       }
     }
@@ -129,24 +129,24 @@ void main() {
 
   [[unroll]] for (uint j = 0u; j < kBlocks; ++j) {
     const uint channel = block * kChannels + j * kLanes + lane;
-    const Number bias = channel_bias(channel);
+    const Acc bias = channel_bias(channel);
 #if W_ZERO
-    const int zero = zero_of_w(channel);
+    const int zero = w_zero_point(channel);
 #endif
     [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-      Number sum = sums[row * kBlocks + j];
+      Acc sum = sums[row * kBlocks + j];
 #if W_ZERO
-      sum -= zero * rows_of_x[row];
+      sum -= zero * x_row_sums[row];
 #endif
       sum += bias + element_bias(row, channel);
-      const uint at = y_index(places[row]) + Y_GROUP + y_channel(channel);
+      const uint at = y_index(positions[row]) + Y_GROUP + y_channel(channel);
 #if Y_VEC4
-      const uint four = lane & ~3u;  // the first lane of each four stores
-      const Number4 neighbours = Number4(subgroupShuffle(sum, four), subgroupShuffle(sum, four + 1u), subgroupShuffle(sum, four + 2u),
-                                         subgroupShuffle(sum, four + 3u));
-      if (lane == four && channel < p.channels_out) STORE_Y4(at, finished(neighbours, at));
+      const uint first_lane = lane & ~3u;  // the first lane of each four stores
+      const Acc4 neighbours = Acc4(subgroupShuffle(sum, first_lane), subgroupShuffle(sum, first_lane + 1u), subgroupShuffle(sum, first_lane + 2u),
+                                         subgroupShuffle(sum, first_lane + 3u));
+      if (lane == first_lane && channel < p.channels_out) STORE_Y4(at, apply_epilogue(neighbours, at));
 #else
-      if (channel < p.channels_out) STORE_Y(at, finished(sum, at));
+      if (channel < p.channels_out) STORE_Y(at, apply_epilogue(sum, at));
 #endif
     }
   }

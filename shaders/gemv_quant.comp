@@ -1,14 +1,14 @@
 // GEMV and GEMM of a few rows with block-quantised weights, for GPUs: y[m, n] = sum_k x[m, k] (w[n, k] - zero[n, k / block]) scale[n, k /
 // block]. See include/quant_weights.glsl for buffers and fusions (NORMED, GATED).
 //
-// Workgroup = TEAMS groups of TEAM invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16 bytes of each
-// column, all from one block, and prefetch the next ones. With GATED, half of the columns belong to the gate's matrix.
+// Workgroup = THREAD_GROUPS groups of GROUP_THREADS invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16
+// bytes of each column, all from one block, and prefetch the next ones. With GATED, half of the columns belong to the gate's matrix.
 //   for each 16 bytes of K of this invocation:
 //     prefetch; w - zero is exact in float and is computed once for all rows
 //     acc[m][n] += scale * sum of x[m, k] (w - zero)     // one multiplication by the scale per block
 //   reduce over the group; epilogue; store
 //
-// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (columns_tiling) if the weights
+// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (gemv_tiling) if the weights
 // are not packed for gemm_quant_mma.
 #version 450
 #if SUBGROUP
@@ -16,9 +16,9 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #extension GL_EXT_control_flow_attributes : require
-#define W_FOURS 1
-#define X_EIGHTS 1
-#define LANES 0
+#define W_UVEC4 1
+#define X_VEC8 1
+#define CPU_VARIANT 0
 #define GRID_AXES 3
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -26,10 +26,10 @@
 #include "include/tensor.glsl"
 #include "include/quant_weights.glsl"
 
-layout(local_size_x = TEAM * TEAMS) in;
+layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/thread_group.glsl"
-shared vec4 meeting[TEAM * TEAMS + 16u];
-PM_GATHER(gather_sums, vec4, meeting, pm_sum)
+shared vec4 group_partials[GROUP_THREADS * THREAD_GROUPS + 16u];
+PM_DEFINE_GROUP_REDUCE(gather_sums, vec4, group_partials, pm_sum)
 
 const uint kPiece = 4u * IN_WORD;  // number of elements in 16 bytes
 #define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
@@ -37,86 +37,86 @@ const uint kPiece = 4u * IN_WORD;  // number of elements in 16 bytes
 
 // Integer k of a piece minus the zero point. With exponent 23 the integer becomes the low mantissa bits of a float; one fma by a power of
 // two then gives the exact difference. GPUs convert integers at a quarter of the fma rate or less.
-float element_of(uvec4 piece, uint k, float least) {
+float subtract_zero_point(uvec4 piece, uint k, float zeros) {
   const uint word = piece[k / IN_WORD], bit = k % IN_WORD * BITS, at = bit % 16u;
   const uint bits = (bit < 16u ? word : word >> 16) & (((1u << BITS) - 1u) << at);
-  return fma(uintBitsToFloat(bits | 0x4b000000u), 1.0 / float(1u << at), -(float(8388608u >> at) + least));
+  return fma(uintBitsToFloat(bits | 0x4b000000u), 1.0 / float(1u << at), -(float(8388608u >> at) + zeros));
 }
 
 #if GATED
-const uint kMade = COLUMNS / 2u;  // number of output columns per group
+const uint kOutColumns = COLUMNS / 2u;  // number of output columns per group
 #else
-const uint kMade = COLUMNS;
+const uint kOutColumns = COLUMNS;
 #endif
 
 // Loads 16 bytes of column c of the group; `at` counts 16-byte pieces.
-uvec4 piece_of(uint c, uint at) {
+uvec4 load_weight_piece(uint c, uint at) {
 #if GATED
-  if (c >= kMade) return gate_w[p.gate_w_offset / kPiece + at];
+  if (c >= kOutColumns) return gate_w[p.gate_w_offset / kPiece + at];
 #endif
   return w[p.w_offset / kPiece + at];
 }
 
-float least_of(uint c, uint block) {
+float zero_point_of(uint c, uint block) {
 #if GATED && ZERO
-  if (c >= kMade) return integer_in(gate_zero[(p.gate_zero_offset + block) / IN_WORD], (p.gate_zero_offset + block) % IN_WORD);
+  if (c >= kOutColumns) return extract_integer(gate_zero[(p.gate_zero_offset + block) / IN_WORD], (p.gate_zero_offset + block) % IN_WORD);
 #endif
   return zero_point(block);
 }
 
-float unit_of(uint c, uint block) {
+float scale_of(uint c, uint block) {
 #if GATED
-  if (c >= kMade) return gate_scale[block];
+  if (c >= kOutColumns) return gate_scale[block];
 #endif
   return scale[block];
 }
 
-float made_of(vec4 all, uint c, uint at) {
+float finish_column(vec4 totals, uint c, uint at) {
 #if GATED
-  return epilogue(all[c], gate_of(all[c + kMade]));
+  return epilogue(totals[c], apply_gate(totals[c + kOutColumns]));
 #else
-  return finished(all[c], at);
+  return apply_epilogue(totals[c], at);
 #endif
 }
 
 void main() {
-  const uint tile = kMade * TEAMS;
+  const uint tile = kOutColumns * THREAD_GROUPS;
   const uvec3 group = grid_group((p.columns + tile - 1u) / tile, (p.rows + ROWS - 1u) / ROWS);
   if (is_past_grid(group, 1u)) return;
-  const uint first_column = group.x * tile + TEAM_NUMBER * kMade, first_row = group.y * ROWS;
-  const uint pieces = p.depth / kPiece;
+  const uint first_column = group.x * tile + THREAD_GROUP_INDEX * kOutColumns, first_row = group.y * ROWS;
+  const uint pieces = p.k_size / kPiece;
   uint columns[COLUMNS], at_x[ROWS];
-  uvec4 held[COLUMNS];
+  uvec4 next_w[COLUMNS];
   vec4 sums[ROWS];
-  float squares[ROWS];
+  float square_sums[ROWS];
   FOR_COLUMNS(c) {
-    columns[c] = min(first_column + c % kMade, p.columns - 1u);
-    held[c] = piece_of(c, columns[c] * pieces + min(TEAM_MEMBER, pieces - 1u));
+    columns[c] = min(first_column + c % kOutColumns, p.columns - 1u);
+    next_w[c] = load_weight_piece(c, columns[c] * pieces + min(THREAD_IN_GROUP, pieces - 1u));
   }
   FOR_ROWS(r) {
-    at_x[r] = p.x_offset + min(first_row + r, p.rows - 1u) * p.depth;
+    at_x[r] = p.x_offset + min(first_row + r, p.rows - 1u) * p.k_size;
     sums[r] = vec4(0.0);
-    squares[r] = 0.0;
+    square_sums[r] = 0.0;
   }
-  for (uint i = TEAM_MEMBER; i < pieces; i += TEAM) {
-    uvec4 now[COLUMNS];
-    float least[COLUMNS];
-    vec4 units = vec4(0.0), parts[ROWS];
+  for (uint i = THREAD_IN_GROUP; i < pieces; i += GROUP_THREADS) {
+    uvec4 current_w[COLUMNS];
+    float zeros[COLUMNS];
+    vec4 scales = vec4(0.0), block_sums[ROWS];
     FOR_COLUMNS(c) {
-      now[c] = held[c] ^ kSigns;
-      held[c] = piece_of(c, columns[c] * pieces + min(i + TEAM, pieces - 1u));
+      current_w[c] = next_w[c] ^ kSignMask;
+      next_w[c] = load_weight_piece(c, columns[c] * pieces + min(i + GROUP_THREADS, pieces - 1u));
       const uint block = columns[c] * p.blocks + i * kPiece / p.block;
-      least[c] = least_of(c, block) + kBias;
-      units[c] = unit_of(c, block);
+      zeros[c] = zero_point_of(c, block) + kBias;
+      scales[c] = scale_of(c, block);
     }
-    FOR_ROWS(r) parts[r] = vec4(0.0);
+    FOR_ROWS(r) block_sums[r] = vec4(0.0);
     [[unroll]] for (uint e = 0u; e < kPiece / 8u; ++e) {
       vec4 low[ROWS], high[ROWS];
-      FOR_ROWS(r) load_eight(at_x[r] + i * kPiece + e * 8u, low[r], high[r]);
+      FOR_ROWS(r) load_x_pair(at_x[r] + i * kPiece + e * 8u, low[r], high[r]);
 #if NORMED
       const vec4 low_gain = gain[i * kPiece / 4u + e * 2u], high_gain = gain[i * kPiece / 4u + e * 2u + 1u];
       FOR_ROWS(r) {
-        squares[r] += dot(low[r], low[r]) + dot(high[r], high[r]);
+        square_sums[r] += dot(low[r], low[r]) + dot(high[r], high[r]);
         low[r] *= low_gain;
         high[r] *= high_gain;
       }
@@ -124,33 +124,33 @@ void main() {
       FOR_COLUMNS(c) {
         vec4 a, b;
         [[unroll]] for (uint j = 0u; j < 4u; ++j) {
-          a[j] = element_of(now[c], e * 8u + j, least[c]);
-          b[j] = element_of(now[c], e * 8u + 4u + j, least[c]);
+          a[j] = subtract_zero_point(current_w[c], e * 8u + j, zeros[c]);
+          b[j] = subtract_zero_point(current_w[c], e * 8u + 4u + j, zeros[c]);
         }
-        FOR_ROWS(r) parts[r][c] += dot(a, low[r]) + dot(b, high[r]);
+        FOR_ROWS(r) block_sums[r][c] += dot(a, low[r]) + dot(b, high[r]);
       }
     }
-    FOR_ROWS(r) sums[r] = fma(parts[r], units, sums[r]);
+    FOR_ROWS(r) sums[r] = fma(block_sums[r], scales, sums[r]);
   }
 #if NORMED
   [[unroll]] for (uint first = 0u; first < ROWS; first += 4u) {
-    vec4 four = vec4(0.0);
-    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r) four[r] = squares[first + r];
-    four = gather_sums(four);
+    vec4 sums4 = vec4(0.0);
+    [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r) sums4[r] = square_sums[first + r];
+    sums4 = gather_sums(sums4);
     [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r)
-      squares[first + r] = pm_divide(1.0, pm_sqrt(pm_divide(four[r], float(p.depth)) + p.epsilon));
+      square_sums[first + r] = pm_divide(1.0, pm_sqrt(pm_divide(sums4[r], float(p.k_size)) + p.epsilon));
   }
 #endif
   FOR_ROWS(r) {
-    vec4 all = gather_sums(sums[r]);
+    vec4 totals = gather_sums(sums[r]);
 #if NORMED
-    all *= squares[r];
+    totals *= square_sums[r];
 #endif
     FOR_COLUMNS(c) {
       const uint row = first_row + r, column = first_column + c;
-      if (c >= kMade || TEAM_MEMBER != c || column >= p.columns || row >= p.rows) continue;
+      if (c >= kOutColumns || THREAD_IN_GROUP != c || column >= p.columns || row >= p.rows) continue;
       const uint at = row * p.columns + column;
-      pm_store(y, p.y_offset + at, made_of(all, c, at));
+      pm_store(y, p.y_offset + at, finish_column(totals, c, at));
     }
   }
 }

@@ -19,39 +19,39 @@ const float FAR = 8.0;  // farther away than any neighbour
 
 const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border of the axis
 
-float between_borders(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
-bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + between_borders(size); }
+float border_span(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
+bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + border_span(size); }
 
 // Reflects a coordinate at the borders; NaN gives an arbitrary coordinate inside.
-float reflected(float i, uint size) {
+float reflect_coordinate(float i, uint size) {
   if (is_inside(i, size)) return i;
-  const float range = between_borders(size);
-  const float beyond = i < LOW ? LOW - i : i - LOW - range;
-  const float turns = range > 0.0 ? pm_floor(pm_divide(beyond, range)) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
-  return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
+  const float range = border_span(size);
+  const float excess = i < LOW ? LOW - i : i - LOW - range;
+  const float periods = range > 0.0 ? pm_floor(pm_divide(excess, range)) : 0.0, rest = range > 0.0 ? excess - periods * range : 0.0;
+  return mod(periods, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
 }
 
 // Clamps a coordinate to integer range; NaN becomes `low`.
-float held(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
+float clamp_or_low(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
 
-float padded(float i, uint size) {
+float pad_coordinate(float i, uint size) {
 #if PADDING == 0 || (PADDING == 1 && TAPS == 4)  // cubic: neighbours are clamped individually
-  return held(i, -FAR, float(size) + FAR);
+  return clamp_or_low(i, -FAR, float(size) + FAR);
 #elif PADDING == 1
-  return is_inside(i, size) ? i : held(i, 0.0, float(size) - 1.0);
+  return is_inside(i, size) ? i : clamp_or_low(i, 0.0, float(size) - 1.0);
 #else
-  return held(reflected(i, size), -FAR, float(size) + FAR);
+  return clamp_or_low(reflect_coordinate(i, size), -FAR, float(size) + FAR);
 #endif
 }
 
 // Maps an index to an element according to the padding mode; -1 stands for zero.
-int inside(int i, uint size) {
+int padded_index(int i, uint size) {
 #if PADDING == 0
   return i >= 0 && i < int(size) ? i : -1;
 #elif PADDING == 1
   return clamp(i, 0, int(size) - 1);
 #else
-  return clamp(int(reflected(float(i), size)), 0, int(size) - 1);
+  return clamp(int(reflect_coordinate(float(i), size)), 0, int(size) - 1);
 #endif
 }
 
@@ -59,7 +59,7 @@ int inside(int i, uint size) {
 // Exact sign of g * m + k, for g * m near -k.
 float sign_of(float g, float m, float k) {
   precise float low;
-  precise float high = pm_product(g, m, low), sum = high + k, total = sum + low;
+  precise float high = pm_exact_product(g, m, low), sum = high + k, total = sum + low;
   return sign(total);
 }
 
@@ -98,7 +98,7 @@ float element(uint id) {
 #if TAPS == 1
     i = nearest(g, ALIGN != 0 ? float(size) - 1.0 : float(size), ALIGN != 0 ? 0.0 : 1.0, i);
 #endif
-    i = padded(i, size);
+    i = pad_coordinate(i, size);
     const float whole = TAPS == 1 ? pm_trunc(i) : pm_floor(i);
     first[axis] = int(whole) - (TAPS == 4 ? 1 : 0);
     fraction[axis] = i - whole;
@@ -110,7 +110,7 @@ float element(uint id) {
     float product = 1.0;
     bool found = true;
     for (uint axis = 0u, rest = k; axis < AXES; ++axis, rest /= TAPS) {
-      const int i = inside(first[axis] + int(rest % TAPS), sizes[axis]);
+      const int i = padded_index(first[axis] + int(rest % TAPS), sizes[axis]);
       found = found && i >= 0;
       source = source * sizes[axis] + uint(max(i, 0));
       product *= weight(fraction[axis], rest % TAPS);

@@ -1,9 +1,9 @@
 // Finds indices that are out of range: y = {complement of the position of the first, count, low word of the first, high word}; zeros if
 // there is none.
 //
-// indices: int32 or int64, or REALS: floats (y then has their bits). Index k belongs to an axis of size[k % TUPLE]. from_end: negative
-// indices count from the end. Positions and counts are combined atomically.
-// One invocation checks one index. TELLS: a second dispatch with a single invocation stores the words of the first bad index.
+// indices: int32 or int64, or FLOAT_INDICES: floats (y then has their bits). Index k belongs to an axis of size[k % TUPLE]. from_end:
+// negative indices count from the end. Positions and counts are combined atomically.
+// One invocation checks one index. STORE_INDEX: a second dispatch with a single invocation stores the words of the first bad index.
 //
 // For all devices. Used by cpp/operators/compiled/index_check.cpp (check_indices=True).
 #version 450
@@ -15,18 +15,18 @@ layout(push_constant) uniform parameter {
 } p;
 #include "include/grid.glsl"
 layout(binding = 0) buffer Y { uint y[]; };
-#if REALS
+#if FLOAT_INDICES
 #include "include/tensor.glsl"
 layout(binding = 1) readonly buffer I { sfp indices[]; };
 #else
 #include "include/indices.glsl"
 #endif
-const uint kUnlimited = 0xffffffffu, kNoIndex = 0xfffffffeu;
+const uint kUnlimited = 0xffffffffu, kNotAnIndex = 0xfffffffeu;
 
 bool is_out(uint id) {
   const uint size = p.size[id % TUPLE];
-  if (size == kNoIndex) return false;
-#if REALS
+  if (size == kNotAnIndex) return false;
+#if FLOAT_INDICES
   const float at = pm_load(indices, p.indices_offset + id);
   return !(at >= 0.0 && (size == kUnlimited || at < float(size)));  // NaN is out of range
 #else
@@ -38,10 +38,10 @@ bool is_out(uint id) {
 
 void main() {
   const uint id = grid_invocation();
-#if TELLS
+#if STORE_INDEX
   if (id > 0u || y[p.y_offset + 1u] == 0u) return;
   const uint first = p.indices_offset + ~y[p.y_offset];
-#if REALS
+#if FLOAT_INDICES
   y[p.y_offset + 2u] = floatBitsToUint(pm_load(indices, first));
 #else
   const uint word = first * p.index_words;

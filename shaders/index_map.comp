@@ -2,7 +2,7 @@
 // space.
 //
 // BITS: size of an element as moved (8 to 128), which is SCALE neighbouring elements of the tensor. One store writes a piece:
-//   MADE contiguous elements of the target, a power of two. Bit b of an element's index in it advances the source by
+//   ELEMENTS_PER_STORE contiguous elements of the target, a power of two. Bit b of an element's index in it advances the source by
 //   step[b]; with PAD the elements are neighbours on the last axis.
 //   WORDS: one word of a dense target, whose elements are located one by one; the last word may be partial.
 // Pieces below 32 bits are stored atomically. p.elements counts elements with WORDS, else pieces, as do size and the target's strides.
@@ -14,7 +14,7 @@
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
-#define PIECE_BITS (BITS * MADE)
+#define PIECE_BITS (BITS * ELEMENTS_PER_STORE)
 #if BITS == 128
 #define ELEMENT uvec4
 #elif BITS == 64
@@ -52,7 +52,7 @@ layout(push_constant) uniform parameter {
 
 #if PAD
 // Maps an index outside the source to the element it repeats.
-int inside(int i, int size) {
+int padded_index(int i, int size) {
 #if PAD == 2
   if (size < 2) return 0;
   i = abs(i) % (2 * (size - 1));
@@ -83,17 +83,17 @@ bool locate(uint flat_index, uint lane, out uint from, out uint to) {
     flat_index = rest;
     target += at * p.y_stride[axis];
 #if PAD
-    const int i = int(axis == RANK - 1 ? at * MADE + lane : at) - p.before[axis], size = p.x_size[axis];
+    const int i = int(axis == RANK - 1 ? at * ELEMENTS_PER_STORE + lane : at) - p.before[axis], size = p.x_size[axis];
 #if PAD == 1
     found = found && i >= 0 && i < size;
 #endif
-    source += inside(i, size) * p.x_stride[axis];
+    source += padded_index(i, size) * p.x_stride[axis];
 #else
     source += int(at) * p.x_stride[axis];
 #endif
   }
   from = p.x_offset / SCALE + uint(source);
-  to = p.y_offset / (SCALE * MADE) + target;
+  to = p.y_offset / (SCALE * ELEMENTS_PER_STORE) + target;
   return found;
 }
 
@@ -119,7 +119,7 @@ ELEMENT element(bool found, uint i) {
 }
 
 #if WORDS
-PIECE made(uint id, out uint to) {
+PIECE load_piece(uint id, out uint to) {
   const uint lanes = 32u / uint(BITS);
   uint word = 0u;
   for (uint i = 0u; i < lanes; ++i) {
@@ -130,31 +130,31 @@ PIECE made(uint id, out uint to) {
   }
   return word;
 }
-#elif MADE > 1
-PIECE made(uint id, out uint to) {
-  ELEMENT held[MADE];
+#elif ELEMENTS_PER_STORE > 1
+PIECE load_piece(uint id, out uint to) {
+  ELEMENT values[ELEMENTS_PER_STORE];
 #if PAD
-  for (uint i = 0u; i < uint(MADE); ++i) {
+  for (uint i = 0u; i < uint(ELEMENTS_PER_STORE); ++i) {
     uint from;
     const bool found = locate(id, i, from, to);
-    held[i] = element(found, from);
+    values[i] = element(found, from);
   }
 #else
   uint first;
   locate(id, 0u, first, to);
-  for (uint i = 0u; i < uint(MADE); ++i) {
+  for (uint i = 0u; i < uint(ELEMENTS_PER_STORE); ++i) {
     uint from = first;
     for (uint b = 0u; b < uint(STEPS); ++b)
       if ((i >> b & 1u) != 0u) from += uint(p.step[b]);
-    held[i] = element(true, from);
+    values[i] = element(true, from);
   }
 #endif
 #if BITS == 64
-  return uvec4(held[0], held[1]);
+  return uvec4(values[0], values[1]);
 #else
   uint words[PIECE_BITS / 32];
   for (uint i = 0u; i < uint(PIECE_BITS / 32); ++i) words[i] = 0u;
-  for (uint i = 0u; i < uint(MADE); ++i) words[i * uint(BITS) >> 5] |= held[i] << (i * uint(BITS) & 31u);
+  for (uint i = 0u; i < uint(ELEMENTS_PER_STORE); ++i) words[i * uint(BITS) >> 5] |= values[i] << (i * uint(BITS) & 31u);
 #if PIECE_BITS == 128
   return uvec4(words[0], words[1], words[2], words[3]);
 #elif PIECE_BITS == 64
@@ -165,7 +165,7 @@ PIECE made(uint id, out uint to) {
 #endif
 }
 #else
-PIECE made(uint id, out uint to) {
+PIECE load_piece(uint id, out uint to) {
   uint from;
   const bool found = locate(id, 0u, from, to);
   return element(found, from);
@@ -181,17 +181,17 @@ void main() {
   const uint pieces = p.elements;
 #endif
   // Load everything before the first store, so that the loads overlap.
-  PIECE pieces_made[PIECES];
+  PIECE loaded[PIECES];
   uint to[PIECES];
-  for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u), to[k]);
+  for (uint k = 0u; k < PIECES; ++k) loaded[k] = load_piece(min(first + k * gl_WorkGroupSize.x, pieces - 1u), to[k]);
   for (uint k = 0u; k < PIECES; ++k) {
     if (first + k * gl_WorkGroupSize.x < pieces) {
 #if PIECE_BITS >= 32 || WORDS
-      y[to[k]] = pieces_made[k];
+      y[to[k]] = loaded[k];
 #elif BITS == 16
-      pm_store_u16(y, to[k], pieces_made[k]);
+      pm_store_u16(y, to[k], loaded[k]);
 #else
-      pm_store_u8(y, to[k], pieces_made[k]);
+      pm_store_u8(y, to[k], loaded[k]);
 #endif
     }
   }

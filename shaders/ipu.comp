@@ -2,7 +2,7 @@
 // format.
 //
 // TEX, RD: 0 absent, else bytes per pixel of the texture and of the image; TEX 1 has indices into an RGBA palette. WR: bytes per pixel of
-// the result; 6 are three fp16. The texture is RGBA in this order; the others have the byte order of rd_place and wr_channel. All
+// the result; 6 are three fp16. The texture is RGBA in this order; the others have the byte order of rd_byte_index and wr_channel. All
 // arithmetic is in integers, so results are exact.
 // An invocation writes one word of a row: y of the grid is the row.
 //
@@ -16,11 +16,11 @@ layout(push_constant) uniform parameter {
   uint tex_first, rd_first, wr_first;  // in bytes
   uint rd_stride, wr_stride;           // in bytes, modulo 2^32
   uint bilinear, transposed;
-  uint alpha;       // alpha of all pixels, or 256: per pixel
-  uint rd_place;    // byte positions of red, green, blue and alpha, 4 bits each
-  uint wr_channel;  // channel at each byte position, 4 bits each
-  uint by_255;      // fp16 results are bytes / 255, or else bytes - `subtracted`
-  uint subtracted;  // of red, green and blue, 8 bits each
+  uint alpha;          // alpha of all pixels, or 256: per pixel
+  uint rd_byte_index;  // byte positions of red, green, blue and alpha, 4 bits each
+  uint wr_channel;     // channel at each byte position, 4 bits each
+  uint by_255;         // fp16 results are bytes / 255, or else bytes - `subtracted`
+  uint subtracted;     // of red, green and blue, 8 bits each
 } p;
 #include "include/bytes.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -52,9 +52,9 @@ uint texel(uint x, uint y, uint channel) {
 uvec3 neighbours(uint at, uint size, uint texels) {
   const uint whole = at * texels / size;
   const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // rest / unit: distance from texel `whole`
-  const int below = rest >= 0 ? rest / unit : -1, part = rest - below * unit;
+  const int below = rest >= 0 ? rest / unit : -1, remainder = rest - below * unit;
   const int first = int(whole) + below, last = int(texels) - 1;
-  return uvec3(clamp(first, 0, last), clamp(first + 1, 0, last), (uint(part) * 256u + size) / uint(unit));
+  return uvec3(clamp(first, 0, last), clamp(first + 1, 0, last), (uint(remainder) * 256u + size) / uint(unit));
 }
 
 uint sampled(uint x, uint y, uint channel) {
@@ -74,11 +74,11 @@ uint read(uint x, uint y, uint channel) {
 #if RD == 3
   if (channel == 3u) return 255u;
 #endif
-  return pm_load_u8(rd, p.rd_first + y * p.rd_stride + x * RD + (p.rd_place >> 4u * channel & 0xfu));
+  return pm_load_u8(rd, p.rd_first + y * p.rd_stride + x * RD + (p.rd_byte_index >> 4u * channel & 0xfu));
 }
 #endif
 
-uint colour(uint x, uint y, uint channel) {
+uint color(uint x, uint y, uint channel) {
 #if TEX && RD
   const uint alpha = p.alpha < 256u ? p.alpha : sampled(x, y, 3u);
   const uint over = channel == 3u ? 255u : sampled(x, y, channel);
@@ -108,14 +108,14 @@ uint float_of(int value) {
   return (value < 0 ? 0x8000u : 0u) | uint(15 + exponent) << 10 | (magnitude << 10 - exponent & 0x3ffu);
 }
 
-uint made(uint y, uint at) {
-  const uint x = at / WR, place = at % WR;
+uint result_byte(uint y, uint at) {
+  const uint x = at / WR, byte_index = at % WR;
 #if WR == 6
-  const uint channel = p.wr_channel >> 4u * (place / 2u) & 0xfu, value = colour(x, y, channel);
+  const uint channel = p.wr_channel >> 4u * (byte_index / 2u) & 0xfu, value = color(x, y, channel);
   const uint bits = p.by_255 != 0u ? fraction(value) : float_of(int(value) - int(p.subtracted >> 8u * channel & 0xffu));
-  return bits >> 8u * (place & 1u) & 0xffu;
+  return bits >> 8u * (byte_index & 1u) & 0xffu;
 #else
-  return colour(x, y, p.wr_channel >> 4u * place & 0xfu);
+  return color(x, y, p.wr_channel >> 4u * byte_index & 0xfu);
 #endif
 }
 
@@ -127,6 +127,6 @@ void main() {
   if (is_past_grid(group, 1u) || byte >= end) return;
   const uint first = max(byte, begin) - byte, last = min(byte + 4u, end) - byte;
   uint bytes = 0u;
-  for (uint i = first; i < last; ++i) bytes |= made(y, byte + i - begin) << 8u * i;
+  for (uint i = first; i < last; ++i) bytes |= result_byte(y, byte + i - begin) << 8u * i;
   pm_store_bytes(wr, word, bytes, first, last);
 }

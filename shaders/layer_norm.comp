@@ -1,13 +1,14 @@
 // LayerNormalization of dense rows: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, then the epilogue.
 //
-// x, y: [rows, size]. scale, bias: float [size]. CENTRED 0: RMSNormalization, with a mean of 0. HAS_MEAN, HAS_DEVIATION: also store the
-// mean and 1 / standard deviation.
-// include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT) or a subgroup of 8 (LANES, the CPU variant).
+// x, y: [rows, size]. scale, bias: float [size]. SUBTRACT_MEAN 0: RMSNormalization, with a mean of 0. HAS_MEAN, HAS_DEVIATION: also store
+// the mean and 1 / standard deviation.
+// include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT,
+// the CPU variant).
 //   mean = sum(x) / size; variance about it, corrected by the mean of the residuals; store
 //
 // For all devices. Selected in cpp/operators/normalization/normalization.cpp for rows that do not fit registers.
 #version 450
-#if LANES
+#if CPU_VARIANT
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 layout(local_size_x = 8) in;
@@ -41,40 +42,40 @@ layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x
 #endif
 } p;
 void main() {
-  const uint row = ROW, size = row < p.rows ? p.size : 0u;
+  const uint row = ROW_INDEX, size = row < p.rows ? p.size : 0u;
   const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
   float sum = 0.0;
-#if CENTRED
-  FOR_ROW(i, size) sum += X_AT(from + i);
-  const float mean = pm_divide(gather_sum(sum), float(p.size));
+#if SUBTRACT_MEAN
+  FOR_ROW_ELEMENTS(i, size) sum += X_AT(from + i);
+  const float mean = pm_divide(reduce_sum(sum), float(p.size));
   sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
-  float left = 0.0;
-  FOR_ROW(i, size) {
+  float residual_sum = 0.0;
+  FOR_ROW_ELEMENTS(i, size) {
     precise float delta = X_AT(from + i) - mean;
     sum = fma(delta, delta, sum);
-    left += delta;
+    residual_sum += delta;
   }
-#if CENTRED
+#if SUBTRACT_MEAN
   // Correct the mean by the mean of the residuals, which is its error: the sum of a long row is rounded.
-  const float rest = pm_divide(gather_sum(left), float(p.size));
+  const float mean_error = pm_divide(reduce_sum(residual_sum), float(p.size));
 #else
-  const float rest = 0.0;
+  const float mean_error = 0.0;
 #endif
-  const float variance = pm_about_mean(pm_divide(gather_sum(sum), float(p.size)), rest * rest);
+  const float variance = pm_centred_squares(pm_divide(reduce_sum(sum), float(p.size)), mean_error * mean_error);
   const float factor = pm_divide(1.0, pm_sqrt(variance + p.epsilon));
-  if (TEAM_MEMBER == 0u && row < p.rows) {
+  if (THREAD_IN_GROUP == 0u && row < p.rows) {
 #if HAS_MEAN
-    STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean + rest);
+    STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean + mean_error);
 #endif
 #if HAS_DEVIATION
     STORE_STATISTIC(deviation_of, p.deviation_of_offset + row, factor);
 #endif
   }
-  FOR_ROW(i, size) {
-    precise float delta = (X_AT(from + i) - mean) - rest;
+  FOR_ROW_ELEMENTS(i, size) {
+    precise float delta = (X_AT(from + i) - mean) - mean_error;
     float v = delta * factor * scale[i];
 #if HAS_BIAS
     v += bias[i];

@@ -3,11 +3,11 @@
 // x, y: dense rows of whole vec4s. CHANNELS 0: scale and bias per element of a row. 1: a row is the plane of one channel, with one scale
 // and bias. 2: a row is the planes of p.channels neighbouring channels, group row % p.groups of its image. RESIDUAL: a second tensor for
 // the epilogue.
-// TEAM invocations share a row, HELD vec4s each; a workgroup has TEAMS rows.
-//   load the row (EARLY: scale, bias and residual too); reduce sum; reduce squares and residuals; normalise; store
+// GROUP_THREADS invocations share a row, ITEMS_PER_THREAD vec4s each; a workgroup has THREAD_GROUPS rows.
+//   load the row (PREFETCH_FACTORS: scale, bias and residual too); reduce sum; reduce squares and residuals; normalise; store
 //
 // For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp if the row fits registers
-// (held_rows).
+// (plan_row_registers).
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -16,7 +16,7 @@
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(push_constant) uniform parameter {
-  uint rows, quads;
+  uint rows, vec4_per_row;
 #if CHANNELS
   uint groups, channels;
   float plane_inverse;  // 1 / vec4s per channel
@@ -36,10 +36,10 @@ layout(push_constant) uniform parameter {
 #include "include/row_registers.glsl"
 #if CHANNELS
 #define FACTOR float
-#define FACTOR_AT(k) (ROW % p.groups)
+#define FACTOR_AT(k) (ROW_INDEX % p.groups)
 #else
 #define FACTOR vec4
-#define FACTOR_AT(k) FOUR(k)
+#define FACTOR_AT(k) ROW_VEC4_INDEX(k)
 #endif
 layout(binding = 1) readonly buffer Scale { FACTOR scale[]; };
 #if HAS_BIAS
@@ -55,19 +55,19 @@ layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 layout(binding = 6) readonly buffer R { RFP4 residual[]; };
 #endif
 #if CHANNELS == 2
-shared vec2 lines[TEAMS * MOST_CHANNELS];  // (factor, bias) of each channel of a group's row
+shared vec2 channel_factors[THREAD_GROUPS * MAX_CHANNELS];  // (factor, bias) of each channel of a group's row
 #endif
 
-// Scale, bias and residual. EARLY: loaded together with the row to hide their latency, which costs registers and thus occupancy if there
-// are many rows.
-#ifndef EARLY
-#define EARLY 0
+// Scale, bias and residual. PREFETCH_FACTORS: loaded together with the row to hide their latency, which costs registers and thus occupancy
+// if there are many rows.
+#ifndef PREFETCH_FACTORS
+#define PREFETCH_FACTORS 0
 #endif
-FACTOR scales[HELD], biases[HELD];
-vec4 residuals[HELD];
+FACTOR scales[ITEMS_PER_THREAD], biases[ITEMS_PER_THREAD];
+vec4 residuals[ITEMS_PER_THREAD];
 
-void hold_terms(uint k) {
-  if (!HAS_FOUR(k)) return;
+void load_scale_bias_residual(uint k) {
+  if (!HAS_VEC4(k)) return;
 #if CHANNELS != 2
   scales[k] = scale[FACTOR_AT(k)];
 #if HAS_BIAS
@@ -75,84 +75,84 @@ void hold_terms(uint k) {
 #endif
 #endif
 #if RESIDUAL
-  residuals[k] = R4_AT(p.residual_offset / 4u + ROW * p.quads + FOUR(k));
+  residuals[k] = R4_AT(p.residual_offset / 4u + ROW_INDEX * p.vec4_per_row + ROW_VEC4_INDEX(k));
 #endif
 }
 
 #if RESIDUAL
-#define FINISHED(v, k) epilogue(v, residuals[k])
+#define APPLY_EPILOGUE(v, k) epilogue(v, residuals[k])
 #else
-#define FINISHED(v, k) epilogue(v)
+#define APPLY_EPILOGUE(v, k) epilogue(v)
 #endif
 
-#if CENTRED
-shared vec2 meetings[TEAM * TEAMS + 16u];
-PM_GATHER(gather_sums, vec2, meetings, pm_sum)
+#if SUBTRACT_MEAN
+shared vec2 reduce_pair_buffer[GROUP_THREADS * THREAD_GROUPS + 16u];
+PM_DEFINE_GROUP_REDUCE(reduce_sums, vec2, reduce_pair_buffer, pm_sum)
 #endif
 
 void main() {
-  hold_row(0.0);
-#if EARLY
-  FOR_HELD(k) hold_terms(k);
+  load_row(0.0);
+#if PREFETCH_FACTORS
+  FOR_THREAD_ITEMS(k) load_scale_bias_residual(k);
 #endif
-#if CENTRED
+#if SUBTRACT_MEAN
   float sum = 0.0;
-  FOR_HELD(k) {
-    const vec4 v = held_four(k);
+  FOR_THREAD_ITEMS(k) {
+    const vec4 v = row_vec4(k);
     sum += (v.x + v.y) + (v.z + v.w);
   }
-  const float mean = pm_divide(gather_sum(sum), float(p.quads * 4u));
+  const float mean = pm_divide(reduce_sum(sum), float(p.vec4_per_row * 4u));
 #else
   const float mean = 0.0;
 #endif
   vec2 sums = vec2(0.0);
-  FOR_HELD(k) {
-    precise vec4 v = held_four(k) - mean;
-    if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
+  FOR_THREAD_ITEMS(k) {
+    precise vec4 v = row_vec4(k) - mean;
+    if (HAS_VEC4(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
-#if CENTRED
+#if SUBTRACT_MEAN
   // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
-  sums = gather_sums(sums);
-  const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
+  sums = reduce_sums(sums);
+  const float mean_error = pm_divide(sums.y, float(p.vec4_per_row * 4u)), squares = sums.x;
 #else
-  const float rest = 0.0, squares = gather_sum(sums.x);
+  const float mean_error = 0.0, squares = reduce_sum(sums.x);
 #endif
-  const float variance = pm_about_mean(pm_divide(squares, float(p.quads * 4u)), rest * rest);
+  const float variance = pm_centred_squares(pm_divide(squares, float(p.vec4_per_row * 4u)), mean_error * mean_error);
   const float factor = pm_divide(1.0, pm_sqrt(variance + p.epsilon));
-  if (TEAM_MEMBER == 0u && ROW < p.rows) {
+  if (THREAD_IN_GROUP == 0u && ROW_INDEX < p.rows) {
 #if HAS_MEAN
-    STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean + rest);
+    STORE_STATISTIC(mean_of, p.mean_of_offset + ROW_INDEX, mean + mean_error);
 #endif
 #if HAS_DEVIATION
-    STORE_STATISTIC(deviation_of, p.deviation_of_offset + ROW, factor);
+    STORE_STATISTIC(deviation_of, p.deviation_of_offset + ROW_INDEX, factor);
 #endif
   }
 #if CHANNELS == 2
-  for (uint c = TEAM_MEMBER; c < p.channels; c += TEAM) {
-    const uint channel = (ROW % p.groups) * p.channels + c;
-    lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(scale[channel] * factor, bias[channel]);
+  for (uint c = THREAD_IN_GROUP; c < p.channels; c += GROUP_THREADS) {
+    const uint channel = (ROW_INDEX % p.groups) * p.channels + c;
+    channel_factors[THREAD_GROUP_INDEX * MAX_CHANNELS + c] = vec2(scale[channel] * factor, bias[channel]);
   }
   barrier();
-  FOR_HELD(k) {
-    if (!HAS_FOUR(k)) continue;
-    hold_terms(k);
-    const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
-    precise vec4 delta = (held_four(k) - mean) - rest;
-    const vec4 v = delta * line.x + line.y;
-    store_four(k, FINISHED(v, k));
+  FOR_THREAD_ITEMS(k) {
+    if (!HAS_VEC4(k)) continue;
+    load_scale_bias_residual(k);
+    const vec2 factor_and_bias = channel_factors[THREAD_GROUP_INDEX * MAX_CHANNELS + uint((float(ROW_VEC4_INDEX(k)) + 0.5) * p.plane_inverse)];
+    precise vec4 delta = (row_vec4(k) - mean) - mean_error;
+    const vec4 v = delta * factor_and_bias.x + factor_and_bias.y;
+    store_vec4(k, APPLY_EPILOGUE(v, k));
   }
 #else
-  FOR_HELD(k) {
-    if (!HAS_FOUR(k)) continue;
-#if !EARLY
-    hold_terms(k);
+  FOR_THREAD_ITEMS(k) {
+    if (!HAS_VEC4(k)) continue;
+#if !PREFETCH_FACTORS
+    load_scale_bias_residual(k);
 #endif
-    precise vec4 delta = (held_four(k) - mean) - rest;
+    precise vec4 delta = (row_vec4(k) - mean) - mean_error;
     vec4 v = delta * factor * scales[k];
 #if HAS_BIAS
     v += biases[k];
 #endif
-    store_four(k, FINISHED(v, k));
+    store_vec4(k, APPLY_EPILOGUE(v, k));
   }
 #endif
 }

@@ -39,7 +39,7 @@ void main() {
   const uint word = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u, end = p.y_offset + p.pixels;
   if (byte >= end) return;
   const uint first = max(byte, p.y_offset) - byte, last = min(byte + 4u, end) - byte;
-  uint made = 0u;
-  for (uint i = first; i < last; ++i) made |= largest(byte + i - p.y_offset) << 8u * i;
-  pm_store_bytes(y, word, made, first, last);
+  uint indices = 0u;
+  for (uint i = first; i < last; ++i) indices |= largest(byte + i - p.y_offset) << 8u * i;
+  pm_store_bytes(y, word, indices, first, last);
 }

@@ -15,11 +15,11 @@ layout(binding = 2) readonly buffer Uniform { float uniform_[]; };
 
 ELEMENT element(uint id) {
   const uint row = p.sums_offset + id / p.samples * p.classes;
-  const float wanted = uniform_[p.uniform__offset + id] * sums[row + p.classes - 1u];
+  const float target = uniform_[p.uniform__offset + id] * sums[row + p.classes - 1u];
   uint first = 0u, last = p.classes - 1u;
   while (first < last) {
     const uint middle = (first + last) / 2u;
-    if (sums[row + middle] > wanted)
+    if (sums[row + middle] > target)
       last = middle;
     else
       first = middle + 1u;

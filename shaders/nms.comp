@@ -3,7 +3,7 @@
 // boxes: [images, count, 4]; scores: [rows, count], sorted; order: int64 [rows, count], the boxes by score. y[row, k]: 1 + the index of the
 // k-th selected box, or 0. There is a row for each image and class.
 // Workgroup = one row. For each candidate, 64 invocations compare it with all boxes selected so far. Long rows need several dispatches;
-// chosen[row] is the number of boxes selected so far.
+// num_selected[row] is the number of boxes selected so far.
 //
 // For all devices. Selected in cpp/operators/window/nms.cpp.
 #version 450
@@ -16,15 +16,15 @@ layout(binding = 0) readonly buffer B { sfp boxes[]; };
 layout(binding = 1) readonly buffer S { sfp scores[]; };
 layout(binding = 2) readonly buffer O { uvec2 order[]; };
 layout(binding = 3) coherent buffer Y { uint y[]; };
-layout(binding = 4) buffer C { uint chosen[]; };
+layout(binding = 4) buffer C { uint num_selected[]; };
 layout(push_constant) uniform parameter {
-  uint rows, classes, count, most;  // classes per image, boxes per image, max selected boxes per row
+  uint rows, classes, count, max_boxes;  // classes per image, boxes per image, max selected boxes per row
   uint first, end;
-  uint has_least;
-  float least, overlap;  // scores must exceed `least`; IoU must not exceed `overlap`
+  uint has_score_threshold;
+  float score_threshold, iou_threshold;  // scores must exceed `score_threshold`; IoU must not exceed `iou_threshold`
   uint boxes_offset, scores_offset, order_offset, y_offset;
 } p;
-shared uint overlaps;
+shared uint suppressed;
 
 // Corners of a box.
 vec4 box(uint image, uint i) {
@@ -37,36 +37,36 @@ vec4 box(uint image, uint i) {
 #endif
 }
 
-bool overlap(vec4 a, vec4 b) {
-  const vec2 sides = min(a.zw, b.zw) - max(a.xy, b.xy), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
+bool exceeds_iou(vec4 a, vec4 b) {
+  const vec2 sides = min(a.zw, b.zw) - max(a.xy, b.xy), size_a = a.zw - a.xy, size_b = b.zw - b.xy;
   if (!(sides.x > 0.0 && sides.y > 0.0)) return false;
-  precise float shared_area = sides.x * sides.y, area_a = of_a.x * of_a.y, area_b = of_b.x * of_b.y, both = area_a + area_b - shared_area;
-  return area_a > 0.0 && area_b > 0.0 && both > 0.0 && pm_divide(shared_area, both) > p.overlap;
+  precise float shared_area = sides.x * sides.y, area_a = size_a.x * size_a.y, area_b = size_b.x * size_b.y, union_area = area_a + area_b - shared_area;
+  return area_a > 0.0 && area_b > 0.0 && union_area > 0.0 && pm_divide(shared_area, union_area) > p.iou_threshold;
 }
 
 void main() {
   const uint row = grid_group(), lane = gl_LocalInvocationID.x;
   if (row >= p.rows) return;
-  const uint base = p.y_offset + row * p.most;
+  const uint base = p.y_offset + row * p.max_boxes;
   if (p.first == 0u)
-    for (uint k = lane; k < p.most; k += gl_WorkGroupSize.x) y[base + k] = 0u;
-  uint found = p.first == 0u ? 0u : chosen[row];
+    for (uint k = lane; k < p.max_boxes; k += gl_WorkGroupSize.x) y[base + k] = 0u;
+  uint found = p.first == 0u ? 0u : num_selected[row];
   buffer_barrier();
-  for (uint i = p.first; i < p.end && found < p.most; ++i) {
+  for (uint i = p.first; i < p.end && found < p.max_boxes; ++i) {
     const float score = pm_load(scores, p.scores_offset + row * p.count + i);
-    if (p.has_least != 0u && !(score > p.least)) continue;
+    if (p.has_score_threshold != 0u && !(score > p.score_threshold)) continue;
     const uint candidate = order[p.order_offset + row * p.count + i].x;
     const vec4 corners = box(row / p.classes, candidate);
-    if (lane == 0u) overlaps = 0u;
+    if (lane == 0u) suppressed = 0u;
     barrier();
     for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
-      if (overlap(corners, box(row / p.classes, y[base + k] - 1u))) overlaps = 1u;
+      if (exceeds_iou(corners, box(row / p.classes, y[base + k] - 1u))) suppressed = 1u;
     barrier();  // all comparisons with selected boxes have been made
-    if (overlaps == 0u) {
+    if (suppressed == 0u) {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;
     }
     buffer_barrier();  // the new box is visible to the next comparisons
   }
-  if (lane == 0u) chosen[row] = found;
+  if (lane == 0u) num_selected[row] = found;
 }

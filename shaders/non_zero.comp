@@ -42,9 +42,9 @@ void main() {
   const uint end = min((run + 1u) * RUN, p.elements);
 #if COUNTS
   if (run > p.runs) return;
-  uint found = 0u;
-  for (uint i = run * RUN; i < end; ++i) found += uint(BITS_OF(p.x_offset + i) != 0u);
-  y[p.y_offset + run] = found;
+  uint count_nonzero = 0u;
+  for (uint i = run * RUN; i < end; ++i) count_nonzero += uint(BITS_OF(p.x_offset + i) != 0u);
+  y[p.y_offset + run] = count_nonzero;
 #else
   if (run >= p.runs) return;
   uint column = starts[p.starts_offset + run];

@@ -26,7 +26,7 @@ layout(push_constant) uniform parameter {
   uint channels;           // VEC4: counts vec4s of channels
   uint factor_stride_n;    // number of channels, or 0 if all images share the factors
 #if PLANES
-  uint quads;              // vec4s per plane
+  uint vec4_per_plane;              // vec4s per plane
 #else
   uint height, width;
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
@@ -41,16 +41,16 @@ layout(push_constant) uniform parameter {
 #if RESIDUAL
 #if VEC4 || PLANES
 layout(binding = 3) readonly buffer R { RFP4 residual[]; };
-vec4 finished(vec4 v, uint at) { return epilogue(v, R4_AT((at - p.y_offset + p.residual_offset) / 4u)); }
+vec4 apply_epilogue(vec4 v, uint at) { return epilogue(v, R4_AT((at - p.y_offset + p.residual_offset) / 4u)); }
 #else
 layout(binding = 3) readonly buffer R { RFP residual[]; };
-float finished(float v, uint at) { return epilogue(v, R_AT(at - p.y_offset + p.residual_offset)); }
+float apply_epilogue(float v, uint at) { return epilogue(v, R_AT(at - p.y_offset + p.residual_offset)); }
 #endif
 #else
-#define finished(v, at) epilogue(v)
+#define apply_epilogue(v, at) epilogue(v)
 #endif
 
-float normalised(float x, uint f) {
+float normalize(float x, uint f) {
   precise float distance = (x - factors[f].x) - factors[f].w;
   return distance * factors[f].y + factors[f].z;
 }
@@ -61,11 +61,11 @@ void main() {
   for (uint k = 0u; k < PM_GRAIN; ++k) {
     const uint i = (group * PM_GRAIN + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (i >= p.elements) return;
-    const uint plane = i / p.quads, image = plane / p.channels;
+    const uint plane = i / p.vec4_per_plane, image = plane / p.channels;
     const vec4 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
     precise vec4 distance = X4_AT(p.x_offset / 4u + i) - factor.x - factor.w;
     const vec4 v = distance * factor.y + factor.z;
-    SET_Y4(p.y_offset / 4u + i, finished(v, p.y_offset + i * 4u));
+    SET_Y4(p.y_offset / 4u + i, apply_epilogue(v, p.y_offset + i * 4u));
   }
 }
 #else
@@ -90,10 +90,10 @@ void main() {
   const uint f = rest * p.factor_stride_n + c;
 #if VEC4
   const vec4 v = X4_AT(from >> 2);
-  const vec4 made = vec4(normalised(v.x, f), normalised(v.y, f + 1u), normalised(v.z, f + 2u), normalised(v.w, f + 3u));
-  SET_Y4(to >> 2, finished(made, to));
+  const vec4 results = vec4(normalize(v.x, f), normalize(v.y, f + 1u), normalize(v.z, f + 2u), normalize(v.w, f + 3u));
+  SET_Y4(to >> 2, apply_epilogue(results, to));
 #else
-  SET_Y(to, finished(normalised(X_AT(from), f), to));
+  SET_Y(to, apply_epilogue(normalize(X_AT(from), f), to));
 #endif
 }
 #endif

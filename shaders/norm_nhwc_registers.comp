@@ -1,7 +1,7 @@
 // InstanceNormalization of channels-last tensors in one dispatch, with all pixels kept in registers: y = (x - mean) * factor + bias.
 //
-// x, y: [images, pixels, channels], channels fastest. TEAM invocations process four channels of an image, HELD pixels each, and reduce
-// means and squares of the four channels together (include/vec4_reduce.glsl). HOLDS_HALVES: the registers hold fp16.
+// x, y: [images, pixels, channels], channels fastest. GROUP_THREADS invocations process four channels of an image, ITEMS_PER_THREAD pixels
+// each, and reduce means and squares of the four channels together (include/vec4_reduce.glsl). HOLDS_FP16: the registers hold fp16.
 //
 // For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp (held_channels) if the pixels
 // fit registers.
@@ -13,9 +13,9 @@
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = TEAM * TEAMS) in;
+layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/vec4_reduce.glsl"
-#if HOLDS_HALVES
+#if HOLDS_FP16
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
 #else
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -24,7 +24,7 @@ layout(binding = 1) readonly buffer Scale { vec4 scale[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 layout(binding = 3) readonly buffer Bias { vec4 bias[]; };
 layout(push_constant) uniform parameter {
-  uint images, fours, pixels;  // fours: channels / 4
+  uint images, num_channel_vec4, pixels;  // fours: channels / 4
   uint x_stride_n, x_stride_w, y_stride_n, y_stride_w;
   float epsilon;
   uint x_offset, y_offset;
@@ -34,22 +34,22 @@ layout(push_constant) uniform parameter {
 } p;
 #if RESIDUAL
 layout(binding = 4) readonly buffer R { sfpvec4 residual[]; };
-vec4 finished(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) / 4u)); }
+vec4 apply_epilogue(vec4 v, uint at) { return epilogue(v, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) / 4u)); }
 #else
-#define finished(v, at) epilogue(v)
+#define apply_epilogue(v, at) epilogue(v)
 #endif
 
-#if HOLDS_HALVES
-uvec2 held[HELD];
-vec4 held_four(uint k) { return vec4(pm_unpack_halves(held[k].x), pm_unpack_halves(held[k].y)); }
+#if HOLDS_FP16
+uvec2 regs[ITEMS_PER_THREAD];
+vec4 row_vec4(uint k) { return vec4(pm_unpack_halves(regs[k].x), pm_unpack_halves(regs[k].y)); }
 #else
-vec4 held[HELD];
-vec4 held_four(uint k) { return held[k]; }
+vec4 regs[ITEMS_PER_THREAD];
+vec4 row_vec4(uint k) { return regs[k]; }
 #endif
 
-#define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
-#define PIXEL(k) (TEAM_MEMBER + (k) * TEAM)
-#define HAS_PIXEL(k) (is_there && PIXEL(k) < p.pixels)
+#define FOR_THREAD_ITEMS(k) [[unroll]] for (uint k = 0u; k < ITEMS_PER_THREAD; ++k)
+#define PIXEL(k) (THREAD_IN_GROUP + (k) * GROUP_THREADS)
+#define HAS_PIXEL(k) (is_active && PIXEL(k) < p.pixels)
 
 vec4 mean_of(vec4 sum) {
   const float count = float(p.pixels);
@@ -57,37 +57,37 @@ vec4 mean_of(vec4 sum) {
 }
 
 void main() {
-  const uint number = grid_group() * TEAMS + TEAM_NUMBER, image = number / p.fours, four = number - image * p.fours;
-  const bool is_there = image < p.images;  // surplus groups only take part in the barriers
-  const uint from = p.x_offset + image * p.x_stride_n + four * 4u;
-  FOR_HELD(k) {
-#if HOLDS_HALVES
-    held[k] = HAS_PIXEL(k) ? x[(from + PIXEL(k) * p.x_stride_w) / 4u] : uvec2(0u);
+  const uint number = grid_group() * THREAD_GROUPS + THREAD_GROUP_INDEX, image = number / p.num_channel_vec4, channel_vec4 = number - image * p.num_channel_vec4;
+  const bool is_active = image < p.images;  // surplus groups only take part in the barriers
+  const uint from = p.x_offset + image * p.x_stride_n + channel_vec4 * 4u;
+  FOR_THREAD_ITEMS(k) {
+#if HOLDS_FP16
+    regs[k] = HAS_PIXEL(k) ? x[(from + PIXEL(k) * p.x_stride_w) / 4u] : uvec2(0u);
 #else
-    held[k] = HAS_PIXEL(k) ? pm_load_vec4(x, (from + PIXEL(k) * p.x_stride_w) / 4u) : vec4(0.0);
+    regs[k] = HAS_PIXEL(k) ? pm_load_vec4(x, (from + PIXEL(k) * p.x_stride_w) / 4u) : vec4(0.0);
 #endif
   }
   vec4 sum = vec4(0.0);
-  FOR_HELD(k) sum += held_four(k);
-  const vec4 mean = mean_of(gather_sum(sum));
+  FOR_THREAD_ITEMS(k) sum += row_vec4(k);
+  const vec4 mean = mean_of(reduce_sum(sum));
   // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
-  Sums about = Sums(vec4(0.0), vec4(0.0));  // squares, residuals
-  FOR_HELD(k) {
-    precise vec4 v = held_four(k) - mean;
-    if (HAS_PIXEL(k)) about.a += v * v, about.b += v;
+  Vec4Pair deviations = Vec4Pair(vec4(0.0), vec4(0.0));  // squares, residuals
+  FOR_THREAD_ITEMS(k) {
+    precise vec4 v = row_vec4(k) - mean;
+    if (HAS_PIXEL(k)) deviations.a += v * v, deviations.b += v;
   }
-  about = gather_sums(about);
-  const vec4 squares = mean_of(about.a), rest = mean_of(about.b);
-  if (!is_there) return;
+  deviations = reduce_vec4_pair(deviations);
+  const vec4 squares = mean_of(deviations.a), mean_error = mean_of(deviations.b);
+  if (!is_active) return;
   vec4 factor;
   [[unroll]] for (uint i = 0u; i < 4u; ++i)
-    factor[i] = pm_divide(1.0, pm_sqrt(pm_about_mean(squares[i], rest[i] * rest[i]) + p.epsilon)) * scale[four][i];
-  const vec4 shift = bias[four];
-  const uint to = p.y_offset + image * p.y_stride_n + four * 4u;
-  FOR_HELD(k) {
+    factor[i] = pm_divide(1.0, pm_sqrt(pm_centred_squares(squares[i], mean_error[i] * mean_error[i]) + p.epsilon)) * scale[channel_vec4][i];
+  const vec4 shift = bias[channel_vec4];
+  const uint to = p.y_offset + image * p.y_stride_n + channel_vec4 * 4u;
+  FOR_THREAD_ITEMS(k) {
     if (!HAS_PIXEL(k)) continue;
-    precise vec4 distance = (held_four(k) - mean) - rest;
+    precise vec4 distance = (row_vec4(k) - mean) - mean_error;
     const uint at = to + PIXEL(k) * p.y_stride_w;
-    pm_store_vec4(y, at / 4u, finished(distance * factor + shift, at));
+    pm_store_vec4(y, at / 4u, apply_epilogue(distance * factor + shift, at));
   }
 }

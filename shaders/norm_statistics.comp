@@ -12,8 +12,8 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #if PLANES
-#define TEAM WORKGROUP
-layout(local_size_x = TEAM) in;
+#define GROUP_THREADS WORKGROUP
+layout(local_size_x = GROUP_THREADS) in;
 #include "include/thread_group.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 #else
@@ -23,7 +23,7 @@ layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][chunks][channels]: mean, sum of squared deviations
 layout(push_constant) uniform parameter {
   uint images, channels, pixels;
-  uint stretch, stretches;  // pixels per chunk, chunks per image
+  uint chunk_size, chunks;  // pixels per chunk, chunks per image
 #if !PLANES
   uint width;               // pixel = row * width + column
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
@@ -32,8 +32,8 @@ layout(push_constant) uniform parameter {
 } p;
 
 #if PLANES
-shared vec2 meeting[TEAM + 16];
-PM_GATHER(gather, vec2, meeting, pm_sum)
+shared vec2 reduce_buffer[GROUP_THREADS + 16];
+PM_DEFINE_GROUP_REDUCE(reduce_group, vec2, reduce_buffer, pm_sum)
 #endif
 
 void main() {
@@ -41,31 +41,31 @@ void main() {
 #if !PLANES
   rest = rest * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
 #endif
-  if (rest >= p.images * p.stretches * p.channels) return;
+  if (rest >= p.images * p.chunks * p.channels) return;
   const uint id = rest;
   const uint channel = rest % p.channels; rest /= p.channels;
-  const uint begin = rest % p.stretches * p.stretch, image = rest / p.stretches;
-  const uint end = min(begin + p.stretch, p.pixels);
+  const uint begin = rest % p.chunks * p.chunk_size, image = rest / p.chunks;
+  const uint end = min(begin + p.chunk_size, p.pixels);
 #if PLANES
   const float count = float(end - begin);
   const uint base = p.x_offset / 4u + (image * p.channels + channel) * (p.pixels / 4u);
   // Shift by the mean of each invocation's first vec4, so that a single outlier moves the shift only a little.
-  const uint fours = (end - begin) / 4u;
+  const uint num_vec4 = (end - begin) / 4u;
   const float corner = pm_load_vec4(x, base + begin / 4u).x;
   vec2 sums = vec2(0.0);
-  if (gl_LocalInvocationID.x < fours) {
+  if (gl_LocalInvocationID.x < num_vec4) {
     precise vec4 v = pm_load_vec4(x, base + begin / 4u + gl_LocalInvocationID.x) - corner;
     sums.x = (v.x + v.y) + (v.z + v.w);
   }
-  const float shift = corner + pm_divide(gather(sums).x, float(min(fours, uint(TEAM)) * 4u));
+  const float shift = corner + pm_divide(reduce_group(sums).x, float(min(num_vec4, uint(GROUP_THREADS)) * 4u));
   sums = vec2(0.0);
-  for (uint quad = begin / 4u + gl_LocalInvocationID.x; quad < end / 4u; quad += TEAM) {
-    precise vec4 v = pm_load_vec4(x, base + quad) - shift;
+  for (uint vec4_index = begin / 4u + gl_LocalInvocationID.x; vec4_index < end / 4u; vec4_index += GROUP_THREADS) {
+    precise vec4 v = pm_load_vec4(x, base + vec4_index) - shift;
     sums += vec2((v.x + v.y) + (v.z + v.w), dot(v, v));
   }
-  sums = gather(sums);
+  sums = reduce_group(sums);
   const float mean = pm_divide(sums.x, count);
-  if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, pm_about_mean(sums.y, sums.x * mean));
+  if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, pm_centred_squares(sums.y, sums.x * mean));
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   uint row = begin / p.width, column = begin - row * p.width;
@@ -88,9 +88,9 @@ void main() {
       squares += v * v;
       if (++column == p.width) { column = 0u; ++row; }
     }
-    const float part = pm_divide(sum, float(block_end - begin));
-    mean += part;
-    deviation += pm_about_mean(squares, sum * part);
+    const float block_mean = pm_divide(sum, float(block_end - begin));
+    mean += block_mean;
+    deviation += pm_centred_squares(squares, sum * block_mean);
   }
   y[id] = vec2(mean + corner, deviation);
 #endif

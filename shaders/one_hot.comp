@@ -1,6 +1,7 @@
 // OneHot: y[outer, d, inner] = values[indices[outer, inner] == d ? 1 : 0]. An index out of range matches no d.
 //
-// See include/indices.glsl for indices and include/dense_output.glsl for y. For all devices; selected in cpp/operators/index/fill_operators.cpp.
+// See include/indices.glsl for indices and include/dense_output.glsl for y. For all devices; selected in
+// cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, depth, inner;

@@ -8,15 +8,15 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint rows, depth;         // elements per row
+  uint rows, k_size;        // elements per row
   uint x_row;               // row stride in elements
   uint x_offset, y_offset;  // x_offset in elements, y_offset in words
 } p;
 void main() {
   const uint id = grid_invocation();
-  const uint pieces = (p.depth * UNIT + 15u) / 16u, row = id / pieces;
+  const uint pieces = (p.k_size * UNIT + 15u) / 16u, row = id / pieces;
   if (row >= p.rows) return;
-  const uint begin = (p.x_offset + row * p.x_row) * UNIT, end = begin + p.depth * UNIT, first = begin + (id - row * pieces) * 16u;
+  const uint begin = (p.x_offset + row * p.x_row) * UNIT, end = begin + p.k_size * UNIT, first = begin + (id - row * pieces) * 16u;
   uint words[5];
   for (uint i = 0u; i < 5u; ++i) words[i] = x[min((first >> 2) + i, (end - 1u) >> 2)];
   const uint shift = (first & 3u) * 8u;

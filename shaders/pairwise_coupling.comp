@@ -2,7 +2,7 @@
 //
 // x: [rows, pairs], r[i][j] of the first class against the second. Q[i][i] = sum of r[j][i]^2 over j != i; Q[i][j] = -r[j][i] r[i][j]. a:
 // scratch with p, Q p and the diagonal of Q. include/work_item.glsl defines whether a workgroup or an invocation has a row.
-//   for each round: compute Q p; stop if max |Q p - p^T Q p| < enough; update p class by class
+//   for each round: compute Q p; stop if max |Q p - p^T Q p| < tolerance; update p class by class
 //
 // For all devices. Selected in cpp/operators/ml/pairwise_coupling.cpp.
 #version 450
@@ -15,54 +15,54 @@ layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) coherent buffer A { float a[]; };
 layout(push_constant) uniform parameter {
   uint rows, classes, rounds;
-  float enough;
+  float tolerance;
   uint x_offset, y_offset;
 } p;
 
-const float kLeast = 1e-7;  // keeps probabilities away from 0 and 1
+const float kMinProbability = 1e-7;  // keeps probabilities away from 0 and 1
 
 void main() {
-  const uint row = WORK, id = MEMBER, n = p.classes;
+  const uint row = ITEM_INDEX, id = THREAD_IN_ITEM, n = p.classes;
   if (row >= p.rows) return;
-  const uint pairs = p.x_offset + row * (n * (n - 1u) / 2u), shares = row * 3u * n, products = shares + n, diagonal = products + n;
-#define PAIR(i, j) clamp(float(LOAD(pairs + (i) * (2u * n - (i) - 1u) / 2u + (j) - (i) - 1u)), kLeast, 1.0 - kLeast)
-  for (uint i = id; i < n; i += MEMBERS) {
+  const uint pairs = p.x_offset + row * (n * (n - 1u) / 2u), probabilities = row * 3u * n, qp = probabilities + n, diagonal = qp + n;
+#define PAIR(i, j) clamp(float(LOAD(pairs + (i) * (2u * n - (i) - 1u) / 2u + (j) - (i) - 1u)), kMinProbability, 1.0 - kMinProbability)
+  for (uint i = id; i < n; i += ITEM_THREADS) {
     float sum = 0.0;
     for (uint j = 0u; j < n; ++j) {
       if (j == i) continue;
-      const float against = j < i ? PAIR(j, i) : 1.0 - PAIR(i, j);
-      sum += against * against;
+      const float reverse = j < i ? PAIR(j, i) : 1.0 - PAIR(i, j);
+      sum += reverse * reverse;
     }
     a[diagonal + i] = sum;
-    a[shares + i] = 1.0 / float(n);
+    a[probabilities + i] = 1.0 / float(n);
   }
-  meet();
+  item_barrier();
   for (uint round = 0u; round < p.rounds; ++round) {
-    for (uint i = id; i < n; i += MEMBERS) {
+    for (uint i = id; i < n; i += ITEM_THREADS) {
       float sum = 0.0;
       for (uint j = 0u; j < n; ++j) {
         const float r = j == i ? 0.0 : PAIR(min(i, j), max(i, j));
-        sum += (j == i ? a[diagonal + i] : -r * (1.0 - r)) * a[shares + j];
+        sum += (j == i ? a[diagonal + i] : -r * (1.0 - r)) * a[probabilities + j];
       }
-      a[products + i] = sum;
+      a[qp + i] = sum;
     }
-    meet();
-    float whole = 0.0, most = 0.0;
-    for (uint j = 0u; j < n; ++j) whole += a[shares + j] * a[products + j];
-    for (uint j = 0u; j < n; ++j) most = max(most, abs(a[products + j] - whole));
-    if (most < p.enough) break;
+    item_barrier();
+    float p_q_p = 0.0, max_residual = 0.0;
+    for (uint j = 0u; j < n; ++j) p_q_p += a[probabilities + j] * a[qp + j];
+    for (uint j = 0u; j < n; ++j) max_residual = max(max_residual, abs(a[qp + j] - p_q_p));
+    if (max_residual < p.tolerance) break;
     for (uint t = 0u; t < n; ++t) {
-      const float product = a[products + t], square = a[diagonal + t];
-      const float step = (whole - product) / square, all = 1.0 + step;
-      whole = (whole + step * (step * square + 2.0 * product)) / all / all;
-      meet();
-      for (uint j = id; j < n; j += MEMBERS) {
+      const float product = a[qp + t], square = a[diagonal + t];
+      const float step = (p_q_p - product) / square, scale = 1.0 + step;
+      p_q_p = (p_q_p + step * (step * square + 2.0 * product)) / scale / scale;
+      item_barrier();
+      for (uint j = id; j < n; j += ITEM_THREADS) {
         const float r = j == t ? 0.0 : PAIR(min(t, j), max(t, j));
-        a[products + j] = (a[products + j] + step * (j == t ? square : -r * (1.0 - r))) / all;
-        a[shares + j] = (a[shares + j] + (j == t ? step : 0.0)) / all;
+        a[qp + j] = (a[qp + j] + step * (j == t ? square : -r * (1.0 - r))) / scale;
+        a[probabilities + j] = (a[probabilities + j] + (j == t ? step : 0.0)) / scale;
       }
-      meet();
+      item_barrier();
     }
   }
-  for (uint i = id; i < n; i += MEMBERS) STORE(p.y_offset + row * n + i, a[shares + i]);
+  for (uint i = id; i < n; i += ITEM_THREADS) STORE(p.y_offset + row * n + i, a[probabilities + i]);
 }

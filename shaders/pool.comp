@@ -62,7 +62,7 @@ void main() {
 #endif
   const int begin_h = int(oh) * p.step_h - p.pad_h, begin_w = int(ow) * p.step_w - p.pad_w;
   const uint base = p.x_offset + rest * p.x_stride_n + c * p.x_stride_c;
-  const ivec2 rows = steps_within(begin_h, p.dilation_h, p.in_h, int(p.window_h)), columns = steps_within(begin_w, p.dilation_w, p.in_w, int(p.window_w));
+  const ivec2 rows = window_range(begin_h, p.dilation_h, p.in_h, int(p.window_h)), columns = window_range(begin_w, p.dilation_w, p.in_w, int(p.window_w));
   VALUE sum = VALUE(MODE == 0 ? uintBitsToFloat(0xff800000u) : 0.0);
   for (int kh = rows.x; kh < rows.y; ++kh) {
     const uint row = base + uint(begin_h + kh * p.dilation_h) * p.x_stride_h;
@@ -76,8 +76,8 @@ void main() {
     }
   }
 #if MODE == 1
-  const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
-  const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
+  const ivec2 padded_rows = window_range(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
+  const ivec2 padded_columns = window_range(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
   // Computed in floats, since a window may be far larger than its input.
   const float inside = float(rows.y - rows.x) * float(columns.y - columns.x);
   const float counted = float(padded_rows.y - padded_rows.x) * float(padded_columns.y - padded_columns.x);

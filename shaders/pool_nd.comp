@@ -31,18 +31,18 @@ layout(push_constant) uniform parameter {
 } p;
 
 // Range of window indices inside `size` on each axis.
-struct Steps {
+struct WindowRanges {
   ivec3 first, end;
 };
-Steps window_within(ivec3 begin, ivec3 size) {
-  Steps found;
+WindowRanges window_ranges(ivec3 begin, ivec3 size) {
+  WindowRanges ranges;
   for (int axis = 0; axis < 3; ++axis) {
-    const ivec2 within = steps_within(begin[axis], dilations()[axis], size[axis], kernel_size()[axis]);
-    found.first[axis] = within.x, found.end[axis] = within.y;
+    const ivec2 within = window_range(begin[axis], dilations()[axis], size[axis], kernel_size()[axis]);
+    ranges.first[axis] = within.x, ranges.end[axis] = within.y;
   }
-  return found;
+  return ranges;
 }
-float count_of(Steps within) {
+float range_elements(WindowRanges within) {
   const vec3 sizes = vec3(within.end - within.first);
   return sizes.x * sizes.y * sizes.z;
 }
@@ -50,17 +50,17 @@ float count_of(Steps within) {
 void main() {
   const uint id = grid_invocation();
   if (id >= p.elements) return;
-  const Place place = place_of(id, p.channels, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
-  const ivec3 size = ivec3(p.in_size[0], p.in_size[1], p.in_size[2]), begin = ivec3(place.at) * steps() - pads();
+  const Position position = element_position(id, p.channels, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
+  const ivec3 size = ivec3(p.in_size[0], p.in_size[1], p.in_size[2]), begin = ivec3(position.at) * steps() - pads();
   const ivec3 padded = ivec3(p.padded[0], p.padded[1], p.padded[2]);
   float sum = MODE == 0 ? -pm_infinity : 0.0;
   ivec3 best = ivec3(-1);
-  const Steps within = window_within(begin, size);
+  const WindowRanges within = window_ranges(begin, size);
   for (int d = within.first.x; d < within.end.x; ++d)
     for (int h = within.first.y; h < within.end.y; ++h)
       for (int w = within.first.z; w < within.end.z; ++w) {
         const ivec3 at = begin + ivec3(d, h, w) * dilations();
-        const float v = pm_settled(float(LOAD(p.x_offset + index_of(place.n, place.c, uvec3(at), p.x_stride))));
+        const float v = pm_flush_subnormals(float(LOAD(p.x_offset + element_offset(position.n, position.c, uvec3(at), p.x_stride))));
 #if MODE == 0
         if (best.x < 0 || v > sum || (pm_isnan(v) && !pm_isnan(sum))) {
           best = at;
@@ -73,13 +73,13 @@ void main() {
 #endif
       }
 #if MODE == 1
-  sum /= max(p.count_padding != 0u ? count_of(window_within(begin + pads(), padded)) : count_of(within), 1.0);
+  sum /= max(p.count_padding != 0u ? range_elements(window_ranges(begin + pads(), padded)) : range_elements(within), 1.0);
 #elif MODE == 2
   sum = p.power == 1.0 ? sum : p.power == 2.0 ? pm_sqrt(sum) : pm_pow(sum, 1.0 / p.power);
 #endif
-  STORE(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), RESULT(sum));
+  STORE(p.y_offset + element_offset(position.n, position.c, position.at, p.y_stride), RESULT(sum));
 #if INDICES
   const int number = p.column_major == 0u ? (best.x * size.y + best.y) * size.z + best.z : (best.z * size.y + best.y) * size.x + best.x;
-  indices[p.indices_offset + id] = uvec2((place.n * p.channels + place.c) * uint(size.x * size.y * size.z) + uint(number), 0u);
+  indices[p.indices_offset + id] = uvec2((position.n * p.channels + position.c) * uint(size.x * size.y * size.z) + uint(number), 0u);
 #endif
 }

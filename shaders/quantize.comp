@@ -1,8 +1,8 @@
 // QuantizeLinear: y = saturate(round(x / scale) + zero_point), or with QUANTIZE 0 DequantizeLinear: y = (x - zero_point) * scale.
 //
-// Elements are viewed as [outer, size, inner]; scales and zero points (ZERO) are in blocks of `block` along the middle axis. NUMBER: the
-// type of a quantised element, int or float (float8, see include/low_precision.glsl).
-// An invocation writes LANES neighbouring elements: one word, or one float.
+// Elements are viewed as [outer, size, inner]; scales and zero points (HAS_ZERO_POINT) are in blocks of `block` along the middle axis.
+// QUANTIZED_TYPE: the type of a quantised element, int or float (float8, see include/low_precision.glsl).
+// An invocation writes ELEMENTS_PER_WORD neighbouring elements: one word, or one float.
 //
 // For all devices. Selected in cpp/operators/quantize/quantize.cpp.
 #version 450
@@ -14,7 +14,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) buffer Y { Y_TYPE y[]; };
-#if ZERO
+#if HAS_ZERO_POINT
 layout(binding = 3) readonly buffer Zero { ZERO_TYPE zero[]; };
 #endif
 layout(push_constant) uniform parameter {
@@ -30,18 +30,18 @@ uint scale_index(uint i) {
   return row / p.size * p.s_outer + row % p.size / p.block * p.s_block + i % p.inner * p.s_inner;
 }
 
-NUMBER zero_point(uint at) {
-#if ZERO
-  return NUMBER(LOAD_ZERO(p.zero_offset + at));
+QUANTIZED_TYPE zero_point(uint at) {
+#if HAS_ZERO_POINT
+  return QUANTIZED_TYPE(LOAD_ZERO(p.zero_offset + at));
 #else
-  return NUMBER(0);
+  return QUANTIZED_TYPE(0);
 #endif
 }
 
-#if QUANTIZE && defined(NARROW_EXPONENT)
+#if QUANTIZE && defined(LOW_PRECISION_EXPONENT)
 uint element(uint i) {
   const uint at = scale_index(i);
-  return pm_narrow_code(floatBitsToUint(pm_divide(float(LOAD(p.x_offset + i)), scale[at]) + zero_point(at)), p.saturates != 0u);
+  return pm_encode_low_precision(floatBitsToUint(pm_divide(float(LOAD(p.x_offset + i)), scale[at]) + zero_point(at)), p.saturates != 0u);
 }
 #elif QUANTIZE
 int element(uint i) {
@@ -53,17 +53,17 @@ int element(uint i) {
 #else
 float element(uint i) {
   const uint at = scale_index(i);
-  return float(NUMBER(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
+  return float(QUANTIZED_TYPE(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
 }
 #endif
 
 void main() {
-  const uint first = grid_invocation() * LANES;
+  const uint first = grid_invocation() * ELEMENTS_PER_WORD;
   if (first >= p.elements) return;
 #if QUANTIZE
   uint word = 0u;
-  for (uint k = 0u; k < LANES && first + k < p.elements; ++k) word |= (uint(element(first + k)) & (1u << 32u / LANES) - 1u) << 32u / LANES * k;
-  y[p.y_offset / LANES + first / LANES] = word;
+  for (uint k = 0u; k < ELEMENTS_PER_WORD && first + k < p.elements; ++k) word |= (uint(element(first + k)) & (1u << 32u / ELEMENTS_PER_WORD) - 1u) << 32u / ELEMENTS_PER_WORD * k;
+  y[p.y_offset / ELEMENTS_PER_WORD + first / ELEMENTS_PER_WORD] = word;
 #else
   STORE(p.y_offset + first, element(first));
 #endif

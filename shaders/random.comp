@@ -3,7 +3,7 @@
 //
 // KIND 0: low + u * range with 0 <= u < 1 (doubles: in steps of 2^-53); 1: normal with mean `low` and deviation `range` (doubles: computed
 // in float32); 2: true with probability x, which is the same for all (P_STEP 0) or given per element; 3: the state of a new sequence,
-// derived from the state and `number`. OWN_KEY: the key belongs to the node (its attribute `seed`).
+// derived from the state and `number`. NODE_KEY: the key belongs to the node (its attribute `seed`).
 // An invocation computes one Philox block: four elements, or two doubles.
 //
 // For all devices. Selected in cpp/operators/random/random.cpp.
@@ -25,7 +25,7 @@ layout(binding = 1) writeonly buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
   uint elements;
   uint stream;
-#if OWN_KEY
+#if NODE_KEY
   uint key[2];
 #endif
 #if KIND < 2
@@ -40,8 +40,8 @@ layout(push_constant) uniform parameter {
   uint y_offset;
 } p;
 
-uvec4 block_of(uint block) {
-#if OWN_KEY
+uvec4 philox_block(uint block) {
+#if NODE_KEY
   const uvec2 key = uvec2(p.key[0], p.key[1]);
 #else
   const uvec2 key = uvec2(state[p.state_offset], state[p.state_offset + 1u]);
@@ -50,7 +50,7 @@ uvec4 block_of(uint block) {
 }
 
 #if KIND < 2
-REAL scaled(REAL v) {
+REAL scale_sample(REAL v) {
   precise REAL y = REAL(p.low) + v * REAL(p.range);
   return y;
 }
@@ -61,15 +61,15 @@ void main() {
   const uint i = block * BLOCK;
   if (i >= p.elements) return;
 #if KIND == 3
-  const uvec4 next = block_of(number[p.number_offset]);
+  const uvec4 next = philox_block(number[p.number_offset]);
   for (uint k = 0u; k < 4u; ++k) y[p.y_offset + k] = next[k];
 #else
-  const uvec4 words = block_of(block);
+  const uvec4 words = philox_block(block);
 #if KIND == 2
   uint flags = 0u;
   for (uint k = 0u; k < 4u && i + k < p.elements; ++k) {
-    const float wanted = LOAD(p.x_offset + P_STEP * (i + k));
-    if (pm_uniform(words[k]) < wanted) flags |= 1u << 8u * k;
+    const float probability = LOAD(p.x_offset + P_STEP * (i + k));
+    if (pm_uniform(words[k]) < probability) flags |= 1u << 8u * k;
   }
   y[(p.y_offset + i) >> 2] = flags;
 #elif DOUBLE
@@ -78,7 +78,7 @@ void main() {
 #else
   const dvec2 v = (dvec2(words.xz >> 5) * 67108864.0 + dvec2(words.yw >> 6)) * 1.1102230246251565404e-16LF;
 #endif
-  for (uint k = 0u; k < 2u && i + k < p.elements; ++k) y[p.y_offset + i + k] = scaled(REAL(v[k]));
+  for (uint k = 0u; k < 2u && i + k < p.elements; ++k) y[p.y_offset + i + k] = scale_sample(REAL(v[k]));
 #else
 #if KIND == 1
   const vec4 v = vec4(pm_normal(words.x, words.y), pm_normal(words.z, words.w));
@@ -86,9 +86,9 @@ void main() {
   const vec4 v = vec4(pm_uniform(words.x), pm_uniform(words.y), pm_uniform(words.z), pm_uniform(words.w));
 #endif
 #if PM_GRAIN == 2
-  for (uint k = 0u; k < 4u && i + k < p.elements; k += 2u) pm_store2(y, p.y_offset + i + k, scaled(v[k]), scaled(v[k + 1u]));
+  for (uint k = 0u; k < 4u && i + k < p.elements; k += 2u) pm_store2(y, p.y_offset + i + k, scale_sample(v[k]), scale_sample(v[k + 1u]));
 #else
-  for (uint k = 0u; k < 4u && i + k < p.elements; ++k) y[p.y_offset + i + k] = scaled(v[k]);
+  for (uint k = 0u; k < 4u && i + k < p.elements; ++k) y[p.y_offset + i + k] = scale_sample(v[k]);
 #endif
 #endif
 #endif

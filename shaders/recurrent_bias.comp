@@ -1,8 +1,8 @@
 // Combines the biases of a recurrent layer: y = W bias + R bias, [direction][gate][unit]; then the R biases of the last gate,
 // [direction][unit].
 //
-// APART: the last gate's R bias is not added, because the reset gate multiplies it (GRU with linear_before_reset). x: as in ONNX,
-// [direction][2 * gates * units]. One invocation computes one element.
+// SEPARATE_RESET_BIAS: the last gate's R bias is not added, because the reset gate multiplies it (GRU with linear_before_reset). x: as in
+// ONNX, [direction][2 * gates * units]. One invocation computes one element.
 // For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -19,13 +19,13 @@ layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter { uint directions, gates, units; uint x_offset; } p;
 void main() {
   const uint i = grid_invocation();
-  const uint own = p.gates * p.units, sums = p.directions * own;
+  const uint direction_size = p.gates * p.units, sums = p.directions * direction_size;
   if (i < sums) {
-    const uint direction = i / own, at = p.x_offset + direction * 2u * own + i % own;
-    const bool alone = APART != 0 && i % own >= own - p.units;
-    y[i] = alone ? LOAD(at) : LOAD(at) + LOAD(at + own);
+    const uint direction = i / direction_size, at = p.x_offset + direction * 2u * direction_size + i % direction_size;
+    const bool is_reset_bias = SEPARATE_RESET_BIAS != 0 && i % direction_size >= direction_size - p.units;
+    y[i] = is_reset_bias ? LOAD(at) : LOAD(at) + LOAD(at + direction_size);
   } else if (i < sums + p.directions * p.units) {
     const uint rest = i - sums, direction = rest / p.units;
-    y[i] = LOAD(p.x_offset + (direction * 2u + 2u) * own - p.units + rest % p.units);
+    y[i] = LOAD(p.x_offset + (direction * 2u + 2u) * direction_size - p.units + rest % p.units);
   }
 }

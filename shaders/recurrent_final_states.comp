@@ -11,7 +11,7 @@ layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, each;  // of all states; of each state
+  uint elements, elements_per_state;  // of all states; of each state
   uint first, second, width, units, batch;
   uint stride_d, stride_b;  // strides of the outputs
   OFFSETS
@@ -19,8 +19,8 @@ layout(push_constant) uniform parameter {
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
-  const bool is_first = i < p.each;
-  const uint own = is_first ? i : i - p.each, unit = own % p.units, row = own / p.units, d = row / p.batch, b = row % p.batch;
+  const bool is_first = i < p.elements_per_state;
+  const uint element = is_first ? i : i - p.elements_per_state, unit = element % p.units, row = element / p.units, d = row / p.batch, b = row % p.batch;
   const float v = state[(is_first ? p.first : p.second) + row * p.width + unit];
   if (is_first) {
     FIRST

@@ -11,7 +11,7 @@ layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, each;  // of all states; of each state
+  uint elements, elements_per_state;  // of all states; of each state
   uint first, second, width, units, batch;
   uint stride_d, stride_b;  // strides of the initial states
   OFFSETS
@@ -19,8 +19,8 @@ layout(push_constant) uniform parameter {
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
-  const bool is_first = i < p.each;
-  const uint own = is_first ? i : i - p.each, unit = own % p.width, row = own / p.width, d = row / p.batch, b = row % p.batch;
+  const bool is_first = i < p.elements_per_state;
+  const uint element = is_first ? i : i - p.elements_per_state, unit = element % p.width, row = element / p.width, d = row / p.batch, b = row % p.batch;
   float v = 0.0;
   if (unit < p.units) {
     if (is_first)
@@ -28,5 +28,5 @@ void main() {
     else
       v = SECOND;
   }
-  state[(is_first ? p.first : p.second) + own] = v;
+  state[(is_first ? p.first : p.second) + element] = v;
 }

@@ -22,7 +22,7 @@ layout(push_constant) uniform parameter {
   uint y_offset;
 } p;
 
-int element(uint i) {
+int quantize_element(uint i) {
   uint rest = i, a = 0u, b = 0u, c = 0u;
   for (int axis = 3; axis >= 0; --axis) {
     const uint at = rest % p.size[axis];
@@ -41,6 +41,6 @@ void main() {
   const uint first = grid_invocation() * 4u;
   if (first >= p.elements) return;
   uint word = 0u;
-  for (uint k = 0u; k < 4u && first + k < p.elements; ++k) word |= (uint(element(first + k)) & 0xffu) << 8u * k;
+  for (uint k = 0u; k < 4u && first + k < p.elements; ++k) word |= (uint(quantize_element(first + k)) & 0xffu) << 8u * k;
   y[p.y_offset / 4u + first / 4u] = word;
 }

@@ -1,6 +1,7 @@
 // ReverseSequence: reverses the first indices[batch] elements along the time axis; time and batch are the first two axes, in either order.
 //
-// See include/dense_output.glsl for y. Lengths are clamped to the axis size. For all devices; selected in cpp/operators/index/fill_operators.cpp.
+// See include/dense_output.glsl for y. Lengths are clamped to the axis size. For all devices; selected in
+// cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;

@@ -3,7 +3,7 @@
 // x: [images, channels, rows, columns]; rois: [boxes, 4]; y: [boxes, channels, height, width]. HALF_PIXEL: pixel centers are at 1/2, else
 // at 0 and boxes have a size of at least 1. samples_down, samples_across: number of samples per axis of a cell; 0 means the cell's length,
 // rounded up. An image index out of range counts as 0.
-// One invocation computes one element (or the elements of a word). A dispatch processes most_rows rows of samples from first_row, to keep
+// One invocation computes one element (or the elements of a word). A dispatch processes max_rows rows of samples from first_row, to keep
 // the loops short.
 //
 // For all devices. Selected in cpp/operators/window/image_regions.cpp.
@@ -11,7 +11,7 @@
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
   uint height, width, samples_down, samples_across;
-  uint first_row, most_rows;
+  uint first_row, max_rows;
   float scale;
   uint x_offset, rois_offset, batch_offset, y_offset;
 } p;
@@ -21,7 +21,7 @@ layout(binding = 2) readonly buffer R { sfp rois[]; };
 layout(binding = 3) readonly buffer B { BATCH batch[]; };
 
 // The two neighbours on an axis, and the weight of the second.
-float between(float at, uint size, out uint low, out uint high) {
+float interpolate_axis(float at, uint size, out uint low, out uint high) {
   at = max(at, 0.0);
   low = min(uint(at), size - 1u);
   high = min(low + 1u, size - 1u);
@@ -29,10 +29,10 @@ float between(float at, uint size, out uint low, out uint high) {
 }
 
 // Range of the samples on an axis that may be inside `size` elements, with a small margin.
-uvec2 within(float first, float apart, uint count, uint size) {
-  if (CLAMP != 0 || !(apart > 0.0)) return uvec2(0u, count);
-  const float most = float(count), begin = (-1.0 - first) / apart - 2.0, end = (float(size) - first) / apart + 3.0;
-  return uvec2(clamp(floor(begin), 0.0, most), clamp(ceil(end), 0.0, most));
+uvec2 sample_range(float first, float spacing, uint count, uint size) {
+  if (CLAMP != 0 || !(spacing > 0.0)) return uvec2(0u, count);
+  const float max_count = float(count), begin = (-1.0 - first) / spacing - 2.0, end = (float(size) - first) / spacing + 3.0;
+  return uvec2(clamp(floor(begin), 0.0, max_count), clamp(ceil(end), 0.0, max_count));
 }
 
 float element(uint id) {
@@ -46,13 +46,13 @@ float element(uint id) {
   size = max(size, vec2(1.0));
 #endif
   const vec2 cell = vec2(pm_divide(size.x, float(p.width)), pm_divide(size.y, float(p.height)));
-  const uvec2 longest = uvec2(max(ceil(cell), vec2(0.0))), given_count = uvec2(p.samples_across, p.samples_down);
-  const uvec2 count = uvec2(given_count.x > 0u ? given_count.x : longest.x, given_count.y > 0u ? given_count.y : longest.y);
-  const uint given = INDEX(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
+  const uvec2 default_count = uvec2(max(ceil(cell), vec2(0.0))), declared_count = uvec2(p.samples_across, p.samples_down);
+  const uvec2 count = uvec2(declared_count.x > 0u ? declared_count.x : default_count.x, declared_count.y > 0u ? declared_count.y : default_count.y);
+  const uint batch_item = INDEX(batch[p.batch_offset + box]), from = batch_item < p.images ? batch_item : 0u;
   const uint image = p.x_offset + (from * p.channels + channel) * p.rows * p.columns;
-  const vec2 origin = corners.xy + vec2(column, row) * cell, apart = cell / vec2(max(count, uvec2(1u)));
-  const uvec2 across = within(origin.x, apart.x, count.x, p.columns), down = within(origin.y, apart.y, count.y, p.rows);
-  const uint begin = min(down.x + p.first_row, down.y), end = min(begin + p.most_rows, down.y);
+  const vec2 origin = corners.xy + vec2(column, row) * cell, spacing = cell / vec2(max(count, uvec2(1u)));
+  const uvec2 across = sample_range(origin.x, spacing.x, count.x, p.columns), down = sample_range(origin.y, spacing.y, count.y, p.rows);
+  const uint begin = min(down.x + p.first_row, down.y), end = min(begin + p.max_rows, down.y);
   // Samples outside the image count as 0.
   const bool all_inside = across == uvec2(0u, count.x) && down == uvec2(0u, count.y);
   float result = MEAN != 0 || !all_inside ? 0.0 : -pm_infinity;
@@ -60,20 +60,20 @@ float element(uint id) {
   for (uint j = begin; j < end; ++j)
   for (uint i = across.x; i < across.y; ++i) {
     const vec2 at = origin + (vec2(i, j) + 0.5) * cell / vec2(count);
-    vec4 corner = vec4(0.0);
+    vec4 weighted = vec4(0.0);
     if (CLAMP != 0 || at.y >= -1.0 && at.y <= float(p.rows) && at.x >= -1.0 && at.x <= float(p.columns)) {
       uint left, right, top, bottom;
-      const float fx = between(at.x, p.columns, left, right), fy = between(at.y, p.rows, top, bottom);
-      corner = vec4(1.0 - fy, 1.0 - fy, fy, fy) * vec4(1.0 - fx, fx, 1.0 - fx, fx);
-      if (LEVELS > 0.0) corner = floor(corner * LEVELS + 0.5);
-      corner *= vec4(pm_load(x, image + top * p.columns + left), pm_load(x, image + top * p.columns + right),
+      const float fx = interpolate_axis(at.x, p.columns, left, right), fy = interpolate_axis(at.y, p.rows, top, bottom);
+      weighted = vec4(1.0 - fy, 1.0 - fy, fy, fy) * vec4(1.0 - fx, fx, 1.0 - fx, fx);
+      if (LEVELS > 0.0) weighted = floor(weighted * LEVELS + 0.5);
+      weighted *= vec4(pm_load(x, image + top * p.columns + left), pm_load(x, image + top * p.columns + right),
                      pm_load(x, image + bottom * p.columns + left), pm_load(x, image + bottom * p.columns + right));
     }
 #if MEAN
-    result += corner.x + corner.y + corner.z + corner.w;
+    result += weighted.x + weighted.y + weighted.z + weighted.w;
 #else
-    const float most = max(max(corner.x, corner.y), max(corner.z, corner.w));
-    result = max(result, most);
+    const float largest = max(max(weighted.x, weighted.y), max(weighted.z, weighted.w));
+    result = max(result, largest);
 #endif
   }
 #if MEAN

@@ -34,12 +34,12 @@ float element(uint id) {
   const ivec2 across = cell(corner(box, 1u), corner(box, 3u), id % p.width, p.width, p.columns);
   const ivec2 down = cell(corner(box, 2u), corner(box, 4u), id / p.width % p.height, p.height, p.rows);
   if (across.x >= across.y || down.x >= down.y) return 0.0;
-  const float given = pm_load(rois, p.rois_offset + box * 5u);
-  const uint from = given >= 0.0 && given < float(p.images) ? uint(given) : 0u;
+  const float batch_item = pm_load(rois, p.rois_offset + box * 5u);
+  const uint from = batch_item >= 0.0 && batch_item < float(p.images) ? uint(batch_item) : 0u;
   const uint image = p.x_offset + (from * p.channels + plane % p.channels) * p.rows * p.columns;
-  float most = -pm_infinity;
+  float largest = -pm_infinity;
   const ivec2 rows = clamp(down, ivec2(p.first_row), ivec2(p.end_row));
   for (int row = rows.x; row < rows.y; ++row)
-    for (int column = across.x; column < across.y; ++column) most = max(most, pm_load(x, image + uint(row) * p.columns + uint(column)));
-  return most;
+    for (int column = across.x; column < across.y; ++column) largest = max(largest, pm_load(x, image + uint(row) * p.columns + uint(column)));
+  return largest;
 }

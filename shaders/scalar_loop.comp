@@ -3,7 +3,7 @@
 // words: the values, then the iterations and the rounds so far. A round stores its status in one of two slots that the host reads
 // alternately. The lowering defines these macros:
 //   LOAD       declares the values s0, s1, ... from the words;   STORE  writes the changed values back;
-//   CONDITION  sets goes_on from them;                           BODY   computes the next values;
+//   CONDITION  sets continues from them;                           BODY   computes the next values;
 //   VALUES     is the number of values.
 //
 // For all devices. Selected in cpp/graph/control_flow/scalar_loop.cpp.
@@ -15,17 +15,17 @@ layout(binding = 1) writeonly buffer Status { uint status[]; };
 layout(push_constant) uniform parameter { uint steps; } p;
 void main() {
   LOAD
-  bool goes_on = true;
+  bool continues = true;
   uint trips = 0u;
   for (; trips < p.steps; ++trips) {
     CONDITION
-    if (!goes_on) break;
+    if (!continues) break;
     BODY
   }
   STORE
   const uint total = words[VALUES] + trips, round = words[VALUES + 1u];
   words[VALUES] = total;
   words[VALUES + 1u] = round + 1u;
-  status[(round & 1u) * 2u] = goes_on ? 1u : 0u;
+  status[(round & 1u) * 2u] = continues ? 1u : 0u;
   status[(round & 1u) * 2u + 1u] = total;
 }

@@ -15,7 +15,7 @@ layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) readonly buffer Carry { ACCUMULATOR carry[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint rows, parts, part_size;
+  uint rows, splits, split_size;
   uint size;               // elements per row
   uint x_step, y_step;     // strides along a row
   uint exclusive, backwards;
@@ -24,23 +24,23 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint unit = grid_invocation();
-  if (unit >= p.rows * p.parts) return;
-  const uint part = unit % p.parts;
-  uint rest = unit / p.parts, from = p.x_offset, to = p.y_offset;
+  const uint work_item = grid_invocation();
+  if (work_item >= p.rows * p.splits) return;
+  const uint split = work_item % p.splits;
+  uint rest = work_item / p.splits, from = p.x_offset, to = p.y_offset;
   for (int axis = 3; axis >= 0; --axis) {
     const uint at = rest % p.row[axis];
     from += at * p.x_stride[axis];
     to += at * p.y_stride[axis];
     rest /= p.row[axis];
   }
-  const uint end = min((part + 1u) * p.part_size, p.size);
+  const uint end = min((split + 1u) * p.split_size, p.size);
 #if CARRY
-  ACCUMULATOR s = carry[unit];
+  ACCUMULATOR s = carry[work_item];
 #else
   ACCUMULATOR s = START;
 #endif
-  for (uint i = part * p.part_size; i < end; ++i) {
+  for (uint i = split * p.split_size; i < end; ++i) {
     const uint at = p.backwards != 0u ? p.size - 1u - i : i;
 #if !TOTALS
     if (p.exclusive != 0u) STORE(to + at * p.y_step, s);
@@ -51,6 +51,6 @@ void main() {
 #endif
   }
 #if TOTALS
-  y[unit] = s;
+  y[work_item] = s;
 #endif
 }

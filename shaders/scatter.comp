@@ -1,9 +1,9 @@
 // ScatterElements, ScatterND: y[the element selected by the indices] = COMBINE(itself, x[id]). Updates with an index out of range are
 // dropped.
 //
-// See include/gather_scatter.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several, any of
-// them may remain. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's bits and
-// VALUE. One invocation per update.
+// See include/gather_scatter.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several,
+// any of them may remain. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's
+// bits and VALUE. One invocation per update.
 // For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450
 #if BITS == 64 && REDUCE
@@ -30,31 +30,31 @@ layout(binding = 2) readonly buffer X { WORD x[]; };
 
 void main() {
   const uint id = grid_invocation();
-  uint place;
-  if (id >= p.elements || !find_place(id, place)) return;
-  place += p.y_offset;
+  uint target;
+  if (id >= p.elements || !find_offset(id, target)) return;
+  target += p.y_offset;
   const uint from = p.x_offset + id;
 #if BITS >= 32 && !REDUCE
-  y[place] = x[from];
+  y[target] = x[from];
 #else
 #if BITS >= 32
   const WORD mask = ~WORD(0);
   const uint shift = 0u, from_shift = 0u;
 #else
   const uint mask = (1u << uint(BITS)) - 1u;
-  const uint shift = place % LANES * uint(BITS), from_shift = from % LANES * uint(BITS);
+  const uint shift = target % LANES * uint(BITS), from_shift = from % LANES * uint(BITS);
 #endif
   const WORD update = x[from / LANES] >> from_shift & mask;
-  WORD seen = atomicCompSwap(y[place / LANES], WORD(0), WORD(0)), given;
+  WORD current = atomicCompSwap(y[target / LANES], WORD(0), WORD(0)), expected;
   do {
-    given = seen;
+    expected = current;
 #if REDUCE
-    const VALUE a = FROM(given >> shift & mask), b = FROM(update);
-    const WORD made = TO(COMBINE(a, b)) & mask;
+    const VALUE a = FROM(expected >> shift & mask), b = FROM(update);
+    const WORD replacement = TO(COMBINE(a, b)) & mask;
 #else
-    const WORD made = update;
+    const WORD replacement = update;
 #endif
-    seen = atomicCompSwap(y[place / LANES], given, given & ~(mask << shift) | made << shift);
-  } while (seen != given);
+    current = atomicCompSwap(y[target / LANES], expected, expected & ~(mask << shift) | replacement << shift);
+  } while (current != expected);
 #endif
 }

@@ -1,7 +1,7 @@
-// Deterministic scatter: y[place] = the element combined with its updates in their order.
+// Deterministic scatter: y[target] = the element combined with its updates in their order.
 //
-// order: update indices sorted by place, then by index. places: from scatter_targets. The invocation of a place's first update, from `first`
-// to `end`, applies all of them. FROM(bits) and TO(value) convert between an element's bits and VALUE; BITS: size of an element.
+// order: update indices sorted by target, then by index. targets: from scatter_targets. The invocation of a target's first update, from
+// `first` to `end`, applies all of them. FROM(bits) and TO(value) convert between an element's bits and VALUE; BITS: size of an element.
 // For all devices. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -15,7 +15,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 #endif
 layout(binding = 0) buffer Y { WORD y[]; };
 layout(binding = 1) readonly buffer X { WORD x[]; };
-layout(binding = 2) readonly buffer Places { uint places[]; };
+layout(binding = 2) readonly buffer Targets { uint targets[]; };
 layout(binding = 3) readonly buffer Order { uint order[]; };
 layout(push_constant) uniform parameter { uint first, end, x_offset, y_offset; } p;
 
@@ -33,15 +33,15 @@ layout(push_constant) uniform parameter { uint first, end, x_offset, y_offset; }
 void main() {
   const uint k = p.first + grid_invocation();
   if (k >= p.end) return;
-  const uint place = places[order[k]];
-  if (place == NOWHERE || (k > p.first && places[order[k - 1u]] == place)) return;
-  const uint to = p.y_offset + place;
-  WORD made = LOAD_BITS(y, to);
-  for (uint next = k; next < p.end && places[order[next]] == place; ++next) {
+  const uint target = targets[order[k]];
+  if (target == INVALID_TARGET || (k > p.first && targets[order[k - 1u]] == target)) return;
+  const uint to = p.y_offset + target;
+  WORD combined_bits = LOAD_BITS(y, to);
+  for (uint next = k; next < p.end && targets[order[next]] == target; ++next) {
     const WORD update = LOAD_BITS(x, p.x_offset + order[next]);
-    const VALUE a = FROM(made), b = FROM(update);
+    const VALUE a = FROM(combined_bits), b = FROM(update);
     precise VALUE combined = COMBINE(a, b);
-    made = TO(combined);
+    combined_bits = TO(combined);
   }
-  STORE_BITS(to, made);
+  STORE_BITS(to, combined_bits);
 }

@@ -1,9 +1,9 @@
 // Soft-NMS per class: the best box is selected, and the scores of the others are multiplied by a factor of their IoU with it. METHOD 0
 // hard: 0 from the threshold on; 1 linear: 1 - IoU from the threshold on; 2 Gaussian: exp(-IoU^2 / sigma).
 //
-// images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots labels * r ... of y, n
-// per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. lowered: the
-// scores of the slots.
+// images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots num_classes * r ... of
+// y, n per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. decayed:
+// the scores of the slots.
 // Workgroup = one row and class; only an image's first row does any work. A dispatch runs the rounds from `first` to `end`:
 //   for each round: reduce the best score; swap it to its slot; lower the others; remove those below `least`
 //
@@ -18,23 +18,23 @@ layout(binding = 0) readonly buffer B { sfp boxes[]; };
 layout(binding = 1) readonly buffer S { sfp scores[]; };
 layout(binding = 2) readonly buffer I { int images[]; };
 layout(binding = 3) coherent buffer Y { uint y[]; };
-layout(binding = 4) coherent buffer L { uint lowered[]; };  // scores of the slots, as float bits
+layout(binding = 4) coherent buffer L { uint decayed[]; };  // scores of the slots, as float bits
 layout(binding = 5) writeonly buffer F { uint image_first[]; };  // first slot of the image, per slot
 layout(binding = 6) writeonly buffer C { uint class_first[]; };  // first slot of the class, per slot
 layout(binding = 7) buffer N { uint counts[]; };    // per workgroup: rows of the image; candidates and selected boxes
 layout(binding = 8) coherent buffer H { uint holes[]; };
 layout(push_constant) uniform parameter {
-  uint rows, labels;       // labels: number of classes without the background
+  uint rows, num_classes;       // num_classes: number of classes without the background
   uint rounds, first, end;
   float threshold, least;  // scores must exceed `threshold`; boxes whose scores fall below `least` are dropped
   float overlap, sigma;
-  uint boxes_offset, scores_offset, images_offset, y_offset, lowered_offset, image_first_offset, class_first_offset;
+  uint boxes_offset, scores_offset, images_offset, y_offset, decayed_offset, image_first_offset, class_first_offset;
 } p;
 
 #define LANES gl_WorkGroupSize.x
 shared uint edge, dropped, flags[2];
 shared float keys[64];
-shared uint places[64];
+shared uint slots[64];
 uint lane, base;
 
 vec4 box(uint i) {
@@ -43,20 +43,20 @@ vec4 box(uint i) {
 }
 
 // IoU; 0 if the boxes do not overlap.
-float overlap(vec4 a, vec4 b) {
-  const vec2 sides = max(min(a.zw, b.zw) - max(a.xy, b.xy), vec2(0)), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
+float iou(vec4 a, vec4 b) {
+  const vec2 sides = max(min(a.zw, b.zw) - max(a.xy, b.xy), vec2(0)), size_a = a.zw - a.xy, size_b = b.zw - b.xy;
   precise float shared_area = sides.x * sides.y;
-  precise float whole = of_a.x * of_a.y + of_b.x * of_b.y - shared_area;
-  return shared_area > 0.0 && whole > 0.0 ? pm_divide(shared_area, whole) : 0.0;
+  precise float union_area = size_a.x * size_a.y + size_b.x * size_b.y - shared_area;
+  return shared_area > 0.0 && union_area > 0.0 ? pm_divide(shared_area, union_area) : 0.0;
 }
 
-float factor(float part) {
+float decay(float iou_value) {
 #if METHOD == 2
-  return exp(pm_divide(-part * part, p.sigma));
+  return exp(pm_divide(-iou_value * iou_value, p.sigma));
 #elif METHOD == 1
-  return part < p.overlap ? 1.0 : 1.0 - part;
+  return iou_value < p.overlap ? 1.0 : 1.0 - iou_value;
 #else
-  return part < p.overlap ? 1.0 : 0.0;
+  return iou_value < p.overlap ? 1.0 : 0.0;
 #endif
 }
 
@@ -77,7 +77,7 @@ uint end_of_image(uint row) {
 }
 
 // Returns how many lanes before this one are set, and in `count` how many are set in all.
-uint place_among(bool is_set, out uint count) {
+uint rank_in_group(bool is_set, out uint count) {
   if (lane < 2u) flags[lane] = 0u;
   barrier();
   const uint bit = 1u << (lane & 31u);
@@ -90,60 +90,60 @@ uint place_among(bool is_set, out uint count) {
 }
 
 // Collects the candidates, the rows whose scores exceed the threshold, in order.
-uint collected(uint row, uint rows, uint label) {
+uint collect_candidates(uint row, uint rows, uint label) {
   uint end = 0u;
   for (uint from = 0u; from < rows; from += LANES) {
-    const uint i = (row + from + lane) * (p.labels + 1u) + label;
+    const uint i = (row + from + lane) * (p.num_classes + 1u) + label;
     const float score = from + lane < rows ? pm_load(scores, p.scores_offset + i) : 0.0;
     const bool is_candidate = from + lane < rows && score > p.threshold;
     uint count;
-    const uint at = base + end + place_among(is_candidate, count);
-    if (is_candidate) y[p.y_offset + at] = i + 1u, lowered[p.lowered_offset + at] = floatBitsToUint(score);
+    const uint at = base + end + rank_in_group(is_candidate, count);
+    if (is_candidate) y[p.y_offset + at] = i + 1u, decayed[p.decayed_offset + at] = floatBitsToUint(score);
     end += count;
   }
   return end;
 }
 
 // Slot of the largest score in [first, end); ties take the first, NaN counts as -infinity.
-uint best(uint first, uint end) {
+uint find_best(uint first, uint end) {
   const float none = uintBitsToFloat(0xff800000u);
   float key = none;
-  uint place = 0xffffffffu;
+  uint slot = 0xffffffffu;
   for (uint at = first + lane; at < end; at += LANES) {
-    const float score = uintBitsToFloat(lowered[p.lowered_offset + base + at]);
-    if (place == 0xffffffffu || score > key) key = pm_isnan(score) ? none : score, place = at;
+    const float score = uintBitsToFloat(decayed[p.decayed_offset + base + at]);
+    if (slot == 0xffffffffu || score > key) key = pm_isnan(score) ? none : score, slot = at;
   }
   keys[lane] = key;
-  places[lane] = place;
+  slots[lane] = slot;
   for (uint half_ = LANES / 2u; half_ > 0u; half_ /= 2u) {
     barrier();
     if (lane >= half_) continue;
     const float other = keys[lane + half_];
-    if (other > keys[lane] || (other == keys[lane] && places[lane + half_] < places[lane]))
-      keys[lane] = other, places[lane] = places[lane + half_];
+    if (other > keys[lane] || (other == keys[lane] && slots[lane + half_] < slots[lane]))
+      keys[lane] = other, slots[lane] = slots[lane + half_];
   }
   barrier();
-  place = places[0];
+  slot = slots[0];
   barrier();  // wait until all lanes have read the slot
-  return place;
+  return slot;
 }
 
 void swap_slots(uint a, uint b) {
-  const uint box_a = y[p.y_offset + a], score_a = lowered[p.lowered_offset + a];
+  const uint box_a = y[p.y_offset + a], score_a = decayed[p.decayed_offset + a];
   y[p.y_offset + a] = y[p.y_offset + b];
-  lowered[p.lowered_offset + a] = lowered[p.lowered_offset + b];
+  decayed[p.decayed_offset + a] = decayed[p.decayed_offset + b];
   y[p.y_offset + b] = box_a;
-  lowered[p.lowered_offset + b] = score_a;
+  decayed[p.decayed_offset + b] = score_a;
 }
 
 // Lowers the scores of the boxes after a selected box, and empties the slots of dropped boxes. Returns the number of dropped boxes.
-uint lowered_behind(uint chosen, uint end) {
+uint decay_scores(uint chosen, uint end) {
   const vec4 corners = box(y[p.y_offset + base + chosen] - 1u);
   if (lane == 0u) dropped = 0u;
   barrier();
   for (uint at = base + chosen + 1u + lane; at < base + end; at += LANES) {
-    const float score = uintBitsToFloat(lowered[p.lowered_offset + at]) * factor(overlap(corners, box(y[p.y_offset + at] - 1u)));
-    lowered[p.lowered_offset + at] = floatBitsToUint(score);
+    const float score = uintBitsToFloat(decayed[p.decayed_offset + at]) * decay(iou(corners, box(y[p.y_offset + at] - 1u)));
+    decayed[p.decayed_offset + at] = floatBitsToUint(score);
     if (score < p.least) y[p.y_offset + at] = 0u, atomicAdd(dropped, 1u);
   }
   buffer_barrier();
@@ -154,24 +154,24 @@ uint lowered_behind(uint chosen, uint end) {
 
 // Compacts the slots in the order of a sequential loop that replaces each dropped candidate with the last one and then checks that one:
 // empty slots, in ascending order, are filled from the slots past the new end, in descending order.
-void close_holes(uint first, uint end, uint new_end) {
+void compact_slots(uint first, uint end, uint new_end) {
   uint found = 0u, filled = 0u, count;
   for (uint from = first; from < new_end; from += LANES) {
     const uint at = from + lane;
     const bool is_hole = at < new_end && y[p.y_offset + base + at] == 0u;
-    const uint place = found + place_among(is_hole, count);
-    if (is_hole) holes[base + place] = at;
+    const uint slot = found + rank_in_group(is_hole, count);
+    if (is_hole) holes[base + slot] = at;
     found += count;
   }
   buffer_barrier();
   for (uint from = 0u; from < end - new_end && filled < found; from += LANES) {
     const uint at = base + end - 1u - (from + lane);
-    const bool moves = from + lane < end - new_end && y[p.y_offset + at] != 0u;
-    const uint place = filled + place_among(moves, count);
-    if (moves) {
-      const uint to = base + holes[base + place];
+    const bool is_moved = from + lane < end - new_end && y[p.y_offset + at] != 0u;
+    const uint slot = filled + rank_in_group(is_moved, count);
+    if (is_moved) {
+      const uint to = base + holes[base + slot];
       y[p.y_offset + to] = y[p.y_offset + at];
-      lowered[p.lowered_offset + to] = lowered[p.lowered_offset + at];
+      decayed[p.decayed_offset + to] = decayed[p.decayed_offset + at];
     }
     filled += count;
   }
@@ -179,36 +179,36 @@ void close_holes(uint first, uint end, uint new_end) {
 }
 
 void main() {
-  const uint group = grid_group(), row = group / p.labels, label = group % p.labels;
+  const uint group = grid_group(), row = group / p.num_classes, label = group % p.num_classes;
   lane = gl_LocalInvocationID.x;
   if (row >= p.rows || (row > 0u && images[p.images_offset + row - 1u] == images[p.images_offset + row])) return;
   uint rows, end;
   if (p.first == 0u) {
     rows = end_of_image(row) - row;
-    base = p.labels * row + label * rows;
-    end = collected(row, rows, label + 1u);
+    base = p.num_classes * row + label * rows;
+    end = collect_candidates(row, rows, label + 1u);
     for (uint at = base + lane; at < base + rows; at += LANES) {
-      image_first[p.image_first_offset + at] = p.labels * row;
+      image_first[p.image_first_offset + at] = p.num_classes * row;
       class_first[p.class_first_offset + at] = base;
     }
   } else {
     rows = counts[2u * group];
     end = counts[2u * group + 1u];
-    base = p.labels * row + label * rows;
+    base = p.num_classes * row + label * rows;
   }
   buffer_barrier();
   for (uint round = p.first; round < p.end && round < end; ++round) {
-    const uint place = best(round, end);
-    if (lane == 0u && place != round) swap_slots(base + round, base + place);
+    const uint slot = find_best(round, end);
+    if (lane == 0u && slot != round) swap_slots(base + round, base + slot);
     buffer_barrier();
-    const uint gone = lowered_behind(round, end);
-    if (gone > 0u) close_holes(round + 1u, end, end - gone);
-    end -= gone;
+    const uint num_dropped = decay_scores(round, end);
+    if (num_dropped > 0u) compact_slots(round + 1u, end, end - num_dropped);
+    end -= num_dropped;
   }
   if (lane == 0u) counts[2u * group] = rows, counts[2u * group + 1u] = end;
   if (p.end != p.rounds) return;
   for (uint at = base + min(end, p.rounds) + lane; at < base + rows; at += LANES) {
     y[p.y_offset + at] = 0u;
-    lowered[p.lowered_offset + at] = 0u;
+    decayed[p.decayed_offset + at] = 0u;
   }
 }

@@ -1,10 +1,10 @@
 // Softmax (MODE 0), LogSoftmax (1) or Hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result.
 //
-// x, y: strided rows, so any axis is possible. include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT)
-// or a subgroup of 8 (LANES, the CPU variant).
+// x, y: strided rows, so any axis is possible. include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations
+// (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT, the CPU variant).
 // For all devices. Selected in cpp/operators/normalization/softmax.cpp for rows that do not fit registers.
 #version 450
-#if LANES
+#if CPU_VARIANT
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 layout(local_size_x = 8) in;
@@ -26,31 +26,31 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint row = ROW, size = row < p.rows ? p.size : 0u;
+  const uint row = ROW_INDEX, size = row < p.rows ? p.size : 0u;
   const uint from = p.x_offset + row / p.inner * p.x_outer + row % p.inner * p.x_inner;
   const uint to = p.y_offset + row / p.inner * p.y_outer + row % p.inner * p.y_inner;
-  float largest = uintBitsToFloat(0xff800000u);
-  FOR_ROW(i, size) largest = pm_max(largest, X_AT(from + i * p.x_step));
-  largest = gather_largest(largest);
+  float row_max = uintBitsToFloat(0xff800000u);
+  FOR_ROW_ELEMENTS(i, size) row_max = pm_max(row_max, X_AT(from + i * p.x_step));
+  row_max = reduce_max(row_max);
 #if MODE == 2
   // Index of the first maximum or NaN, by the largest distance from the end.
-  float place = 0.0;
-  FOR_ROW(i, size) {
+  float first_distance = 0.0;
+  FOR_ROW_ELEMENTS(i, size) {
     const float v = X_AT(from + i * p.x_step);
-    if (v == largest || (pm_isnan(v) && pm_isnan(largest))) place = pm_max(place, float(p.size - i));
+    if (v == row_max || (pm_isnan(v) && pm_isnan(row_max))) first_distance = pm_max(first_distance, float(p.size - i));
   }
-  const uint first = p.size - uint(gather_largest(place));
-  FOR_ROW(i, size) SET_Y(to + i * p.y_step, i == first ? 1.0 : 0.0);
+  const uint first = p.size - uint(reduce_max(first_distance));
+  FOR_ROW_ELEMENTS(i, size) SET_Y(to + i * p.y_step, i == first ? 1.0 : 0.0);
 #else
   float sum = 0.0;
-  FOR_ROW(i, size) {
-    precise float v = X_AT(from + i * p.x_step) - largest;
+  FOR_ROW_ELEMENTS(i, size) {
+    precise float v = X_AT(from + i * p.x_step) - row_max;
     sum += exp(v);
   }
-  sum = gather_sum(sum);
+  sum = reduce_sum(sum);
   const float log_sum = log(sum);
-  FOR_ROW(i, size) {
-    precise float v = X_AT(from + i * p.x_step) - largest, logarithm = v - log_sum;
+  FOR_ROW_ELEMENTS(i, size) {
+    precise float v = X_AT(from + i * p.x_step) - row_max, logarithm = v - log_sum;
     SET_Y(to + i * p.y_step, MODE == 1 ? logarithm : exp(v) / sum);
   }
 #endif

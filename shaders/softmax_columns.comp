@@ -15,27 +15,27 @@ layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxi
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
-  uint inner, terms;  // in vec4s: columns, and offset of the terms
+  uint inner, normalizers_offset;  // in vec4s: columns, and offset of the terms
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {
   const uint group = grid_group();
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, blocks = (p.size + ROWS - 1u) / ROWS;
-  const uint strip = id / p.inner, column = id - strip * p.inner, outer = strip / blocks, row = (strip - outer * blocks) * ROWS;
+  const uint row_block = id / p.inner, column = id - row_block * p.inner, outer = row_block / blocks, row = (row_block - outer * blocks) * ROWS;
   if (outer >= p.outer) return;
   const uint from = (outer * p.size + row) * p.inner + column, rows = min(p.size - row, ROWS);
   const uint statistics = p.columns_offset / 4u + outer * p.inner + column;
-  const vec4 largest = columns[statistics], term = columns[p.terms + statistics];
-  vec4 held[ROWS];
-  [[unroll]] for (uint k = 0u; k < ROWS; ++k) held[k] = X4_AT(p.x_offset / 4u + from + min(k, rows - 1u) * p.inner);
+  const vec4 column_max = columns[statistics], normalizer = columns[p.normalizers_offset + statistics];
+  vec4 regs[ROWS];
+  [[unroll]] for (uint k = 0u; k < ROWS; ++k) regs[k] = X4_AT(p.x_offset / 4u + from + min(k, rows - 1u) * p.inner);
   [[unroll]] for (uint k = 0u; k < ROWS; ++k) {
     if (k >= rows) break;
-    precise vec4 v = held[k] - largest;
+    precise vec4 v = regs[k] - column_max;
 #if LOGARITHM
-    precise vec4 logarithm = v - term;
+    precise vec4 logarithm = v - normalizer;
     SET_Y4(p.y_offset / 4u + from + k * p.inner, logarithm);
 #else
-    SET_Y4(p.y_offset / 4u + from + k * p.inner, exp(v) * term);
+    SET_Y4(p.y_offset / 4u + from + k * p.inner, exp(v) * normalizer);
 #endif
   }
 }

@@ -133,8 +133,9 @@ void exchange(uint pairs, uint stride, bool mirrored) {
 void main() {
   const uint group = grid_group();
 #if STAGE == 0
-  const uint each = BLOCK / p.block, all = p.rows * p.blocks, first = group * each;  // blocks: per workgroup, in all rows, before this one
-  const uint mine = first < all ? min(each, all - first) : 0u, pairs = mine * p.block;
+  // blocks: per workgroup, in all rows, before this one
+  const uint blocks_per_group = BLOCK / p.block, total_blocks = p.rows * p.blocks, first = group * blocks_per_group;
+  const uint local_blocks = first < total_blocks ? min(blocks_per_group, total_blocks - first) : 0u, pairs = local_blocks * p.block;
   for (uint k = gl_LocalInvocationID.x; k < pairs; k += gl_WorkGroupSize.x) {
     const uint block = first + k / p.block, row = block / p.blocks, at = block % p.blocks * p.block + k % p.block;
     KEY key = KEY_END;
@@ -156,7 +157,7 @@ void main() {
     for (uint stride = half_size / 2u; stride > 0u; stride /= 2u) exchange(pairs, stride, false);
   }
   barrier();
-  for (uint k = gl_LocalInvocationID.x; k < mine * p.kept; k += gl_WorkGroupSize.x) {
+  for (uint k = gl_LocalInvocationID.x; k < local_blocks * p.kept; k += gl_WorkGroupSize.x) {
     const uint block = first + k / p.kept, from = k / p.kept * p.block + k % p.kept;
     const uint to = block / p.blocks * p.pitch + block % p.blocks * p.kept + k % p.kept;
     y_keys[to] = keys[from];
@@ -165,11 +166,11 @@ void main() {
 #elif STAGE == 3
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.rows * p.count) return;
-  const uint inner = id % p.inner, outer = id / p.inner / p.count, place = id / p.inner % p.count, from = outer * p.count * p.inner + inner;
+  const uint inner = id % p.inner, outer = id / p.inner / p.count, position = id / p.inner % p.count, from = outer * p.count * p.inner + inner;
   const KEY key = key_of(id);
   uint before = 0u;
-  for (uint k = 0u; k < p.count; ++k) before += uint(is_before(key_of(from + k * p.inner), k, key, place));
-  if (before < p.kept) y_indices[(outer * p.inner + inner) * p.kept + before] = place;
+  for (uint k = 0u; k < p.count; ++k) before += uint(is_before(key_of(from + k * p.inner), k, key, position));
+  if (before < p.kept) y_indices[(outer * p.inner + inner) * p.kept + before] = position;
 #elif STAGE == 1
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, half_pitch = p.pitch / 2u;
   if (id >= p.rows * half_pitch) return;

@@ -16,18 +16,18 @@ layout(binding = 1) readonly buffer T { int tables[]; };
 layout(binding = 2) readonly buffer X { ELEMENT x[]; };
 
 ELEMENT element(uint id) {
-  uint place = p.x_offset;
+  uint offset = p.x_offset;
   bool found = true;
   for (int axis = RANK - 1; axis >= 0; --axis) {
     int at = int(id % p.size[axis]);
     id /= p.size[axis];
     if (p.table[axis] >= 0) at = tables[p.tables_offset + uint(p.table[axis] + at)];
     found = found && at >= 0;
-    place += uint(max(at, 0)) * p.stride[axis];
+    offset += uint(max(at, 0)) * p.stride[axis];
   }
 #if BITS == 64
-  return found ? x[place] : uvec2(p.value[0], p.value[1]);
+  return found ? x[offset] : uvec2(p.value[0], p.value[1]);
 #else
-  return found ? LOAD(x, place) : p.value[0];
+  return found ? LOAD(x, offset) : p.value[0];
 #endif
 }

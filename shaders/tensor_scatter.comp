@@ -1,7 +1,7 @@
 // TensorScatter: writes the rows of an update to a cache, from the row given for each batch item.
 //
-// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. firsts: int64 [images]. BITS: size of a piece;
-// ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped.
+// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. write_indices: int64 [images]. BITS: size of a
+// piece; ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped.
 // One invocation copies one piece. For all devices; selected in cpp/operators/index/tensor_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
@@ -10,13 +10,13 @@
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
   uint pieces, middle, rows, inner, size;
-  uint x_image, x_middle, x_row;
-  uint x_offset, y_offset, firsts_offset;
+  uint x_batch_stride, x_middle_stride, x_row_stride;
+  uint x_offset, y_offset, write_indices_offset;
 } p;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
-#if PLACED
-layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
+#if HAS_WRITE_INDICES
+layout(binding = 2) readonly buffer WriteIndices { ivec2 write_indices[]; };
 #endif
 
 #if CIRCULAR
@@ -33,12 +33,12 @@ void main() {
   const uint id = grid_invocation();
   if (id >= p.pieces) return;
   const uint column = id % p.inner, row = id / p.inner % p.rows, outer = id / p.inner / p.rows;
-#if PLACED
-  ivec2 first_row = firsts[p.firsts_offset + outer / p.middle];
+#if HAS_WRITE_INDICES
+  ivec2 first_row = write_indices[p.write_indices_offset + outer / p.middle];
 #if CIRCULAR
   if (first_row.y >= 0) first_row = ivec2(remainder_of(uvec2(first_row)), 0);
 #endif
-  int to = row_of_cache(first_row, row);
+  int to = cache_row_index(first_row, row);
 #else
   int to = int(row);
 #endif
@@ -46,7 +46,7 @@ void main() {
   if (to >= int(p.size)) to -= int(p.size);  // an update has at most as many rows as the cache
 #endif
   if (to < 0 || to >= int(p.size)) return;
-  const uint first = outer / p.middle * p.x_image + outer % p.middle * p.x_middle + row * p.x_row;
+  const uint first = outer / p.middle * p.x_batch_stride + outer % p.middle * p.x_middle_stride + row * p.x_row_stride;
   const uint from = p.x_offset * ELEMENT_BITS / uint(BITS) + first + column;
   const uint at = p.y_offset * ELEMENT_BITS / uint(BITS) + (outer * p.size + uint(to)) * p.inner + column;
 #if BITS == 32

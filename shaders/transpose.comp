@@ -39,22 +39,22 @@ const uint kLanes = LANES, kRows = TILE_ROWS / kLanes, kColumns = TILE_COLUMNS /
 
 #if IN_REGISTERS
 // Transposes a 4 x 4 block; `row` and `column` count blocks.
-void move(uint from, uint to, uint row, uint column) {
-  VECTOR held[4];
-  for (uint k = 0u; k < 4u; ++k) held[k] = x[from + row + uint(int(4u * column + k) * p.x_stride)];
+void transpose_block(uint from, uint to, uint row, uint column) {
+  VECTOR loaded[4];
+  for (uint k = 0u; k < 4u; ++k) loaded[k] = x[from + row + uint(int(4u * column + k) * p.x_stride)];
   for (uint k = 0u; k < 4u; ++k) {
-    VECTOR made;
+    VECTOR row_value;
 #if BITS == 32
-    made = uvec4(held[0][k], held[1][k], held[2][k], held[3][k]);
+    row_value = uvec4(loaded[0][k], loaded[1][k], loaded[2][k], loaded[3][k]);
 #elif BITS == 16
     const uint word = k >> 1, shift = (k & 1u) * 16u;
-    made.x = bitfieldInsert(held[0][word] >> shift, held[1][word] >> shift, 16, 16);
-    made.y = bitfieldInsert(held[2][word] >> shift, held[3][word] >> shift, 16, 16);
+    row_value.x = bitfieldInsert(loaded[0][word] >> shift, loaded[1][word] >> shift, 16, 16);
+    row_value.y = bitfieldInsert(loaded[2][word] >> shift, loaded[3][word] >> shift, 16, 16);
 #else
-    made = 0u;
-    for (uint i = 0u; i < 4u; ++i) made |= bitfieldExtract(held[i], int(k) * 8, 8) << i * 8u;
+    row_value = 0u;
+    for (uint i = 0u; i < 4u; ++i) row_value |= bitfieldExtract(loaded[i], int(k) * 8, 8) << i * 8u;
 #endif
-    y[to + (4u * row + k) * p.y_stride + column] = made;
+    y[to + (4u * row + k) * p.y_stride + column] = row_value;
   }
 }
 #else
@@ -81,16 +81,16 @@ void main() {
 
 #if IN_REGISTERS
   const uint row = first_row + thread % kRows, column = first_column + thread / kRows;
-  if (row < rows && column < columns) move(from, target, row, column);
+  if (row < rows && column < columns) transpose_block(from, target, row, column);
 #else
   const uint step = gl_WorkGroupSize.x / kRows;  // number of columns loaded at once
-  VECTOR held[TILE_COLUMNS / step];
+  VECTOR loaded[TILE_COLUMNS / step];
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) {
     const uint row = min(first_row + thread % kRows, rows - 1u);
     const uint column = min(first_column * kLanes + thread / kRows + k * step, p.columns - 1u);
-    held[k] = x[from + row + uint(int(column) * p.x_stride)];
+    loaded[k] = x[from + row + uint(int(column) * p.x_stride)];
   }
-  for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
+  for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = loaded[k];
   barrier();
 
   const uint down = gl_WorkGroupSize.x / kColumns;  // number of rows stored at once

@@ -1,4 +1,5 @@
-// Decision trees in float: sums or other folds of the leaf values per target, for each row of x. See include/tree_ensemble.glsl for the tables.
+// Decision trees in float: sums or other folds of the leaf values per target, for each row of x. See include/tree_ensemble.glsl for the
+// tables.
 //
 // x: [rows, features]; y: [rows, targets], dense. One invocation computes one element (or the elements of a word), walking all trees.
 // For all devices. Selected in cpp/operators/ml/tree_ensemble.cpp.
@@ -18,5 +19,5 @@ layout(binding = 1) readonly buffer X { sfp x[]; };
 #include "include/tree_ensemble.glsl"
 
 float element(uint id) {
-  return folded(id);
+  return evaluate_trees(id);
 }

@@ -20,5 +20,5 @@ layout(binding = 1) readonly buffer X { double x[]; };
 
 void main() {
   const uint id = grid_invocation();
-  if (id < p.elements) y[p.y_offset + id] = folded(id);
+  if (id < p.elements) y[p.y_offset + id] = evaluate_trees(id);
 }

@@ -98,16 +98,16 @@ void release_with_gil(const Release& release) {
 }
 
 // Workgroup size from Python: one to three numbers, or None. Throws BindingError (K2).
-using GivenLocalSize = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
-std::optional<LocalSize> local_size_argument(const GivenLocalSize& given);
+using LocalSizeArgument = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
+std::optional<LocalSize> local_size_argument(const LocalSizeArgument& given);
 
-// Returns the driver's statistics for a kernel variant as dicts and lists. build_of() returns the variant compiled for a storage mode, by
+// Returns the driver's statistics for a kernel variant as dicts and lists. find_build() returns the variant compiled for a storage mode, by
 // default the plain one; throws BindingError (K1) if it is not compiled yet.
 Record driver_record(const KernelVariant& variant);
 // A plan step as returned by Program.plan.
 Record step_record(const StepReport& step);
-std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
-                                              const std::optional<std::string>& storage);
+std::shared_ptr<const KernelVariant> find_build(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
+                                                const std::optional<std::string>& storage);
 
 // A kernel with bound arguments: a dispatch that command lists can record repeatedly.
 struct BoundKernel {
@@ -118,29 +118,29 @@ struct BoundKernel {
 std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc);
 // Returns the shared-memory tensor of a CUDA array from another library; nullopt for arrays on other devices. Throws UnsupportedError if
 // the context does not share its memory.
-std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context);
+std::optional<Tensor> find_cuda_tensor(const py::handle& given, std::shared_ptr<Context> context);
 Shape shape_argument(const py::object& shape);  // one or more integers
 
 // Creates a packed tensor from a copy of packed host bytes.
-Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context);
+Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context);
 // Creates a tensor that imports writable host memory without a copy. `strides` are in elements. Throws UnsupportedError naming the unmet
 // requirement.
-Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner);
+Tensor import_host_tensor(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner);
 
 // NumPy dtype of an engine dtype (from ml_dtypes for bfloat16, fp8 and smaller).
 py::dtype numpy_dtype(DType dtype);
 // Engine dtype of a NumPy dtype. Throws BindingError (K5) with `what`, the supported dtypes and the given one; for big-endian dtypes with a
 // hint.
-DType dtype_of(const py::dtype& dtype, std::string_view what);
+DType engine_dtype(const py::dtype& dtype, std::string_view what);
 // Accepts an engine DType, a name ("float32") or anything that numpy.dtype accepts.
 DType dtype_argument(const py::object& dtype);
 
 // Quantisation scale in Python: a number, one per channel, or None.
 using Scale = std::variant<std::monostate, float, std::vector<float>>;
-using GivenScale = std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>>;
+using ScaleTuple = std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>>;
 Quantization quantization_argument(const Scale& scale, const std::optional<Integer>& zero_point,
                                    const std::optional<Integer>& channel_axis);
-GivenScale scale_of(const Quantization& self);
+ScaleTuple scale_of(const Quantization& self);
 
 // Returns the array itself if it is C-contiguous, aligned and in native byte order, else a copy that is.
 py::array contiguous(const py::array& array);
@@ -148,14 +148,14 @@ std::span<const std::byte> bytes_of(const py::array& array);
 // Bytes of a buffer passed to the function `user`. Throws Error if they are not contiguous.
 std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user);
 // Engine representation of an array: contiguous, with sub-byte elements packed. unpacked() is the inverse.
-py::array stored(const py::array& array, DType dtype);
-py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed);
+py::array pack_elements(const py::array& array, DType dtype);
+py::array unpack_elements(DType dtype, const Shape& shape, std::span<const std::byte> packed);
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
-void refuse_masked(const py::handle& array, std::string_view what);  // throws BindingError (K5): the mask would be lost
+void reject_masked(const py::handle& array, std::string_view what);  // throws BindingError (K5): the mask would be lost
 // Throws BindingError (K5) if elements of this dtype cannot be written to the array directly.
-void check_target(const py::array& array, DType dtype, const std::string& slot, const std::string& name);
+void check_output_array(const py::array& array, DType dtype, const std::string& slot, const std::string& name);
 // numpy.asarray of a value, which may be another library's array. Throws BindingError (K5) with NumPy's reason if that fails, and for
 // masked arrays.
 py::array array_like(const py::handle& given, std::string_view what);
@@ -168,10 +168,10 @@ std::shared_ptr<const void> keep(py::object object);
 HostTensor host_tensor(const py::array& array, std::string_view what);
 py::array array_of(const HostTensor& host);  // copies
 // Returns the MappedFile that contains these bytes, or null.
-std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw);
+std::shared_ptr<const MappedFile> find_mapped_file(const py::buffer& raw);
 
 // Base object for arrays that view a buffer's mapped bytes; keeps the buffer alive and open.
-py::capsule view_of(const std::shared_ptr<Buffer>& buffer);
+py::capsule make_buffer_view(const std::shared_ptr<Buffer>& buffer);
 
 KnownSizes shape_object(const std::optional<Shape>& shape);
 
@@ -182,15 +182,15 @@ py::object attribute_object(const AttributeValue& value);  // inverse of the abo
 // Python type name of a value, for messages.
 std::string type_name(const py::handle& value);
 // Words of a SPIR-V module. Throws ShaderCompileError if the size is not a multiple of 4.
-std::vector<uint32_t> words_of(const py::bytes& spirv);
+std::vector<uint32_t> spirv_words(const py::bytes& spirv);
 // Forwards the engine's log messages to the logger "pumice".
 void forward_log();
 // Forwards messages of debugged kernels to the logger "pumice.shader".
 void log_messages(MessageLog& log);
 // Reads and logs messages of debugged kernels after waiting for an execution. Throws OutOfBoundsError.
-void collect(Recording& recording, uint64_t id);
+void collect_messages(Recording& recording, uint64_t id);
 // Like collect(), for all finished executions of a context. Each error is thrown by only one wait.
-void collect_finished(Context& context);
+void collect_finished_messages(Context& context);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it. Ctrl-C interrupts the wait.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);

@@ -5,33 +5,33 @@
 
 namespace pumice {
 
-py::capsule view_of(const std::shared_ptr<Buffer>& self) {
+py::capsule make_buffer_view(const std::shared_ptr<Buffer>& self) {
   self->count_view(1);
-  return {new std::shared_ptr<Buffer>(self), [](void* kept) {
-            const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(kept));
+  return {new std::shared_ptr<Buffer>(self), [](void* pointer) {
+            const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(pointer));
             (*buffer)->count_view(-1);
           }};
 }
 
 namespace {
 
-Heap heap_from_name(const std::string& wanted) {
+Heap parse_heap(const std::string& heap_name) {
   for (const Heap heap : {Heap::default_, Heap::upload, Heap::readback})
-    if (name(heap) == wanted) return heap;
-  throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
+    if (name(heap) == heap_name) return heap;
+  throw UnsupportedError("heap '" + heap_name + "'; there are 'default', 'upload' and 'readback'");
 }
 
 // NumPy view of the mapped bytes.
 py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
-  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, view_of(self)};
+  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, make_buffer_view(self)};
 }
 
-py::class_<Buffer, std::shared_ptr<Buffer>> bind_whole_buffer(py::module_& module) {
+py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer_class(py::module_& module) {
   py::class_<Buffer, std::shared_ptr<Buffer>> bound(module, "Buffer", "A byte range of device memory. Also a context manager.");
   bound
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
-             const Heap kind = heap_from_name(heap);
+             const Heap kind = parse_heap(heap);
              const uint64_t size = bytes_argument(bytes, "M5", "bytes");
              const ReleasedGil release;
              return Buffer::create(std::move(context), size, kind);
@@ -85,7 +85,7 @@ void bind_buffer_range(py::module_& module) {
 }  // namespace
 
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module) {
-  auto bound = bind_whole_buffer(module);
+  auto bound = bind_buffer_class(module);
   bind_buffer_range(module);
   return bound;
 }

@@ -51,35 +51,35 @@ struct ExportedBuffer {
 
 // Exposes the mapped memory. Like Buffer.map(), does not wait for the device.
 int get_buffer(PyObject* object, Py_buffer* view, int flags) {
-  std::shared_ptr<Tensor> held;
+  std::shared_ptr<Tensor> tensor_owner;
   try {
-    held = py::handle(object).cast<std::shared_ptr<Tensor>>();
+    tensor_owner = py::handle(object).cast<std::shared_ptr<Tensor>>();
   } catch (const py::cast_error&) {
     PyErr_SetString(PyExc_BufferError, "this Tensor was not initialised");
     return -1;
   }
-  const Tensor& self = *held;
+  const Tensor& self = *tensor_owner;
   const TensorDesc& desc = self.desc();
   const char* format = buffer_format(desc.dtype);
-  const auto wants = [flags](int wanted) { return (flags & wanted) == wanted; };
+  const auto requests = [flags](int requested) { return (flags & requested) == requested; };
   const bool is_read_only = overlaps(desc.shape, desc.strides);
   const bool by_rows = desc.is_packed(), by_columns = is_packed(reversed(desc.shape), reversed(desc.strides));
-  const char* refusal = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
-                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
-                        : !format                 ? "the buffer protocol has no name for elements that NumPy lacks"
-                        : !by_rows && !wants(PyBUF_STRIDES) ? "a strided Tensor, and a request without strides"
-                        : (wants(PyBUF_C_CONTIGUOUS) && !by_rows) || (wants(PyBUF_F_CONTIGUOUS) && !by_columns) ||
-                                (wants(PyBUF_ANY_CONTIGUOUS) && !by_rows && !by_columns)
-                            ? "a strided Tensor, and a request for contiguous memory"
-                        : wants(PyBUF_WRITABLE) && is_read_only ? "elements of this Tensor share memory: it is read-only here"
-                                                                : nullptr;
-  if (refusal) {
-    PyErr_SetString(PyExc_BufferError, refusal);
+  const char* reason = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
+                       : self.buffer()->closed() ? "the buffer of this Tensor is closed"
+                       : !format                 ? "the buffer protocol has no name for elements that NumPy lacks"
+                       : !by_rows && !requests(PyBUF_STRIDES) ? "a strided Tensor, and a request without strides"
+                       : (requests(PyBUF_C_CONTIGUOUS) && !by_rows) || (requests(PyBUF_F_CONTIGUOUS) && !by_columns) ||
+                               (requests(PyBUF_ANY_CONTIGUOUS) && !by_rows && !by_columns)
+                           ? "a strided Tensor, and a request for contiguous memory"
+                       : requests(PyBUF_WRITABLE) && is_read_only ? "elements of this Tensor share memory: it is read-only here"
+                                                                  : nullptr;
+  if (reason) {
+    PyErr_SetString(PyExc_BufferError, reason);
     return -1;
   }
   const Py_ssize_t width = bits(desc.dtype) / 8;
-  auto made = std::make_unique<ExportedBuffer>(ExportedBuffer{self, {desc.shape.begin(), desc.shape.end()}, {}});
-  for (const int64_t stride : desc.strides) made->strides.push_back(stride * width);
+  auto exported = std::make_unique<ExportedBuffer>(ExportedBuffer{self, {desc.shape.begin(), desc.shape.end()}, {}});
+  for (const int64_t stride : desc.strides) exported->strides.push_back(stride * width);
   *view = {};
   view->buf = self.buffer()->host_bytes() + self.byte_offset();
   view->obj = py::handle(object).inc_ref().ptr();
@@ -88,16 +88,16 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   view->ndim = desc.rank();
   view->readonly = is_read_only;
   if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(format);
-  if (flags & PyBUF_ND) view->shape = made->shape.data();
-  if (wants(PyBUF_STRIDES)) view->strides = made->strides.data();
+  if (flags & PyBUF_ND) view->shape = exported->shape.data();
+  if (requests(PyBUF_STRIDES)) view->strides = exported->strides.data();
   self.buffer()->count_view(1);
-  view->internal = made.release();
+  view->internal = exported.release();
   return 0;
 }
 
 void release_buffer(PyObject*, Py_buffer* view) {
-  const std::unique_ptr<ExportedBuffer> made(static_cast<ExportedBuffer*>(view->internal));
-  made->tensor.buffer()->count_view(-1);
+  const std::unique_ptr<ExportedBuffer> exported(static_cast<ExportedBuffer*>(view->internal));
+  exported->tensor.buffer()->count_view(-1);
 }
 
 }  // namespace

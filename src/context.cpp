@@ -23,7 +23,7 @@ auto fields_of(const MatrixShape& shape) {
   return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
 }
 
-MatrixShape matrix_of(const py::tuple& fields) {
+MatrixShape matrix_shape_from_fields(const py::tuple& fields) {
   if (fields.size() != 7) throw py::value_error("a pickled MatrixShape of another version of pumice");
   return {fields[0].cast<uint32_t>(),    fields[1].cast<uint32_t>(),    fields[2].cast<uint32_t>(),   fields[3].cast<std::string>(),
           fields[4].cast<std::string>(), fields[5].cast<std::string>(), fields[6].cast<std::string>()};
@@ -37,20 +37,23 @@ py::tuple fields_of(const DeviceInfo& self) {
                         self.memory_bytes, self.features, self.limits, self.extensions, matrices);
 }
 
-DeviceInfo device_of(const py::tuple& fields) {
+DeviceInfo device_info_from_fields(const py::tuple& fields) {
   if (fields.size() != 18) throw py::value_error("a pickled DeviceInfo of another version of pumice");
-  DeviceInfo made;
+  DeviceInfo device_info;
   size_t next = 0;
-  const auto take = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
+  const auto read_field = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
   int kind = 0;
-  take(made.index), take(made.name), take(kind), take(made.uuid), take(made.pci), take(made.driver), take(made.driver_info);
-  take(made.driver_uuid), take(made.driver_id), take(made.vendor_id), take(made.device_id), take(made.api_version),
-      take(made.driver_version);
-  take(made.memory_bytes), take(made.features), take(made.limits), take(made.extensions);
+  read_field(device_info.index), read_field(device_info.name), read_field(kind), read_field(device_info.uuid), read_field(device_info.pci),
+      read_field(device_info.driver), read_field(device_info.driver_info);
+  read_field(device_info.driver_uuid), read_field(device_info.driver_id), read_field(device_info.vendor_id),
+      read_field(device_info.device_id), read_field(device_info.api_version), read_field(device_info.driver_version);
+  read_field(device_info.memory_bytes), read_field(device_info.features), read_field(device_info.limits),
+      read_field(device_info.extensions);
   if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("a pickled DeviceInfo of an unknown kind");
-  made.kind = static_cast<DeviceKind>(kind);
-  for (const auto& shape : fields[next].cast<py::sequence>()) made.matrices.push_back(matrix_of(shape.cast<py::tuple>()));
-  return made;
+  device_info.kind = static_cast<DeviceKind>(kind);
+  for (const auto& shape : fields[next].cast<py::sequence>())
+    device_info.matrices.push_back(matrix_shape_from_fields(shape.cast<py::tuple>()));
+  return device_info;
 }
 
 // A quirk of a context's driver, for Python.
@@ -60,7 +63,7 @@ struct DriverQuirk {
 };
 
 std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
-  const QuirkSet all = driver_quirks(context), shown = tried_quirks(context);
+  const QuirkSet all = driver_quirks(context), shown = trial_quirks(context);
   std::vector<DriverQuirk> quirks;
   for (size_t i = 0; i < quirk_kinds().size(); ++i) {
     const QuirkKind& kind = quirk_kinds()[i];
@@ -96,7 +99,7 @@ void bind_matrix_shape(py::module_& module) {
       .def(
           "__eq__", [](const MatrixShape& self, const MatrixShape& other) { return self == other; }, py::is_operator())
       .def("__hash__", [](const MatrixShape& self) { return py::hash(fields_of(self)); })
-      .def(py::pickle([](const MatrixShape& self) { return py::tuple(fields_of(self)); }, &matrix_of))
+      .def(py::pickle([](const MatrixShape& self) { return py::tuple(fields_of(self)); }, &matrix_shape_from_fields))
       .def("__repr__", [](const MatrixShape& self) {
         return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a +
                " x " + self.b + " + " + self.c + " -> " + self.result + ")";
@@ -136,7 +139,7 @@ void bind_device_info(py::module_& module) {
           "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return self == other; }, py::is_operator())
       .def("__hash__",
            [](const DeviceInfo& self) { return py::hash(py::make_tuple(self.index, self.name, self.uuid, self.driver_version)); })
-      .def(py::pickle(py::overload_cast<const DeviceInfo&>(&fields_of), &device_of))
+      .def(py::pickle(py::overload_cast<const DeviceInfo&>(&fields_of), &device_info_from_fields))
       .def("__repr__", [](const DeviceInfo& self) {
         return "<DeviceInfo " + std::to_string(self.index) + ": '" + self.name + "', " + std::string(name(self.kind)) +
                ", uuid:" + self.uuid + ">";
@@ -152,14 +155,14 @@ void close_context(Context& self, std::optional<double> timeout) {
   forward_log();
 }
 
-bool is_ending = false;  // set at interpreter shutdown, after which signals are not checked
+bool is_shutting_down = false;  // set at interpreter shutdown, after which signals are not checked
 
 // Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
 // afterwards.
-bool was_interrupted() {
-  if (is_ending || !Py_IsInitialized()) return false;
+bool is_interrupt_pending() {
+  if (is_shutting_down || !Py_IsInitialized()) return false;
   const py::gil_scoped_acquire gil;
-  const py::error_scope kept;
+  const py::error_scope saved_error;
   if (PyErr_CheckSignals() == 0) return false;
   PyErr_Clear();
   PyErr_SetInterrupt();
@@ -170,7 +173,7 @@ std::thread::id importing_thread;
 
 // Checks signals and forwards the log, on the importing thread only: other threads do not handle signals, and acquiring the GIL there could
 // deadlock.
-void check_and_forward() {
+void check_signals_and_forward() {
   if (std::this_thread::get_id() != importing_thread) return;
   check_signals();
   const py::gil_scoped_acquire gil;
@@ -178,16 +181,16 @@ void check_and_forward() {
 }
 
 // Waits for all executions at interpreter shutdown, while logging still works.
-void finish_at_end() {
+void finish_at_exit() {
   try {
     const ReleasedGil release;
     finish_contexts(check_signals);
   } catch (...) {
-    is_ending = true;
+    is_shutting_down = true;
     forward_log();
     throw;
   }
-  is_ending = true;
+  is_shutting_down = true;
   forward_log();
 }
 
@@ -204,7 +207,7 @@ void bind_memory_counts(py::module_& module) {
 using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
 
 // Binds the device choice.
-void bind_context_choice(ContextClass& context) {
+void bind_context_creation(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
                        const std::vector<std::string>& quirks) {
@@ -230,7 +233,7 @@ void bind_context_choice(ContextClass& context) {
 }
 
 // Binds properties and counters.
-void bind_context_facts(ContextClass& context) {
+void bind_context_properties(ContextClass& context) {
   context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with the features enabled in this context.")
@@ -247,13 +250,13 @@ void bind_context_facts(ContextClass& context) {
 }
 
 // Binds waits and close().
-void bind_context_work(ContextClass& context) {
+void bind_context_waits(ContextClass& context) {
   context
       .def(
           "wait",
           [](Context& self, const Integer& id, std::optional<double> timeout) {
             wait_for(self, execution_argument(id), timeout);
-            collect_finished(self);
+            collect_finished_messages(self);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
           "Wait for the execution with this id.\n"
@@ -263,7 +266,7 @@ void bind_context_work(ContextClass& context) {
           "wait_idle",
           [](Context& self) {
             wait_for(self, self.submitted(), {});
-            collect_finished(self);
+            collect_finished_messages(self);
           },
           "Wait for all work submitted so far. Raise DeviceLostError, or OutOfBoundsError if a debugged kernel failed in an execution and "
           "no wait has raised that yet.")
@@ -286,8 +289,8 @@ void bind_context_work(ContextClass& context) {
 }
 
 // Binds derived and spare contexts.
-void bind_second_contexts(py::module_& module) {
-  module.def("another_context", &another_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
+void bind_derived_contexts(py::module_& module) {
+  module.def("another_context", &derive_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
              py::call_guard<ReleasedGil>(),
              "Create another context of the same device with the same options (without, limits, quirks), and disable these features and "
              "extensions too.");
@@ -318,8 +321,8 @@ void bind_devices(py::module_& module) {
       [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
         PipelineExecutable executable;
         for (const auto& [name, value] : statistics) executable.statistics.push_back({name, {}, value});
-        const Spills found = spills_of({executable});
-        return std::pair(found.amount(), found.bytes);
+        const Spills spills = find_spills({executable});
+        return std::pair(spills.amount(), spills.bytes);
       },
       py::arg("statistics"), "Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.");
   module.def(
@@ -340,13 +343,13 @@ void bind_context(py::module_& module) {
   bind_memory_counts(module);
   ContextClass context(module, "Context",
                        "A logical device with its queue, timeline, allocator and features. Thread-safe. Also a context manager.");
-  bind_context_choice(context);
-  bind_context_facts(context);
-  bind_context_work(context);
+  bind_context_creation(context);
+  bind_context_properties(context);
+  bind_context_waits(context);
   importing_thread = std::this_thread::get_id();
-  set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
-  py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
-  bind_second_contexts(module);
+  set_interrupt_hooks({.probe = &is_interrupt_pending, .check = &check_signals_and_forward});
+  py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_exit));
+  bind_derived_contexts(module);
   bind_devices(module);
 }
 

@@ -14,7 +14,7 @@ py::tuple fields_of(const TensorDesc& self) {
                         scale_of(self), self.zero_point, self.channel_axis, self.bytes());
 }
 
-TensorDesc desc_of(const py::tuple& fields) {
+TensorDesc desc_from_fields(const py::tuple& fields) {
   if (fields.size() != 9) throw py::value_error("a pickled TensorDesc of another version of pumice");
   TensorDesc desc(dtype_argument(fields[0]), fields[1].cast<Shape>(), fields[2].cast<Strides>(), fields[3].cast<bool>(),
                   fields[4].cast<uint64_t>(), fields[8].cast<uint64_t>());
@@ -24,7 +24,7 @@ TensorDesc desc_of(const py::tuple& fields) {
 }
 
 // Converts a non-negative byte count of a description.
-uint64_t described_bytes(const Integer& bytes, const char* what, const char* rule) {
+uint64_t byte_count_argument(const Integer& bytes, const char* what, const char* rule) {
   if (const auto value = bytes.as<uint64_t>()) return *value;
   throw GraphError(what, "expected a number of bytes from 0 to 2^64 - 1; given " + bytes.text(), rule);
 }
@@ -32,29 +32,29 @@ uint64_t described_bytes(const Integer& bytes, const char* what, const char* rul
 TensorDesc make_desc(const py::object& dtype, const Integers& shape, const std::optional<Integers>& strides, bool owned,
                      const Integer& alignment, const Scale& scale, const std::optional<Integer>& zero_point,
                      const std::optional<Integer>& channel_axis, const std::optional<Integer>& total_bytes) {
-  const auto total = total_bytes ? std::optional(described_bytes(*total_bytes, "total_bytes", "R6")) : std::nullopt;
+  const auto total = total_bytes ? std::optional(byte_count_argument(*total_bytes, "total_bytes", "R6")) : std::nullopt;
   TensorDesc desc(dtype_argument(dtype), sizes_argument(shape, "shape"), strides_argument(strides), owned,
-                  described_bytes(alignment, "alignment", "R4"), total);
+                  byte_count_argument(alignment, "alignment", "R4"), total);
   desc.quantized(quantization_argument(scale, zero_point, channel_axis));
   return desc;
 }
 
 }  // namespace
 
-std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw) {
+std::shared_ptr<const MappedFile> find_mapped_file(const py::buffer& raw) {
   const py::object source = PyMemoryView_Check(raw.ptr()) ? raw.attr("obj").cast<py::object>() : py::object(raw);
   return py::isinstance<MappedFile>(source) ? source.cast<std::shared_ptr<MappedFile>>() : nullptr;
 }
 
 Quantization quantization_argument(const Scale& scale, const std::optional<Integer>& zero_point,
                                    const std::optional<Integer>& channel_axis) {
-  Quantization given{{}, zero_point_argument(zero_point), channel_axis_argument(channel_axis)};
-  if (const auto* one = std::get_if<float>(&scale)) given.scale = {*one};
-  if (const auto* many = std::get_if<std::vector<float>>(&scale)) given.scale = *many;
-  return given;
+  Quantization quantization{{}, zero_point_argument(zero_point), channel_axis_argument(channel_axis)};
+  if (const auto* single = std::get_if<float>(&scale)) quantization.scale = {*single};
+  if (const auto* per_channel = std::get_if<std::vector<float>>(&scale)) quantization.scale = *per_channel;
+  return quantization;
 }
 
-GivenScale scale_of(const Quantization& self) {
+ScaleTuple scale_of(const Quantization& self) {
   if (self.scale.empty()) return std::monostate();
   if (!self.channel_axis) return self.scale[0];
   return py::typing::Tuple<float, py::ellipsis>(py::cast(self.scale));
@@ -81,10 +81,10 @@ bool write_entry(const std::string& kind, const std::string& name, const py::byt
   return write_cache_entry(kind, name, bytes);
 }
 
-std::string sha256_of(const py::args& parts) {
+std::string sha256_of(const py::args& buffers) {
   Sha256 hash;
-  for (const auto& part : parts) {
-    const py::buffer_info info = part.cast<py::buffer>().request();
+  for (const auto& py_buffer : buffers) {
+    const py::buffer_info info = py_buffer.cast<py::buffer>().request();
     const auto bytes = contiguous_bytes(info, "sha256");
     const py::gil_scoped_release released;
     hash.bytes(bytes);
@@ -138,7 +138,7 @@ void bind_desc_fields(py::class_<TensorDesc>& desc) {
 }
 
 // Binds properties derived from dtype, shape and strides.
-void bind_desc_facts(py::class_<TensorDesc>& desc) {
+void bind_desc_properties(py::class_<TensorDesc>& desc) {
   desc.def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
       .def_property_readonly(
@@ -160,7 +160,7 @@ void bind_desc_facts(py::class_<TensorDesc>& desc) {
 }
 
 // Binds methods that return other descriptions, and value semantics (pickling, equality).
-void bind_desc_forms(py::class_<TensorDesc>& desc) {
+void bind_desc_methods(py::class_<TensorDesc>& desc) {
   desc.def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
       .def("packed", &TensorDesc::packed, "Return a TensorDesc of the same shape with packed strides.")
       .def(
@@ -180,7 +180,7 @@ void bind_desc_forms(py::class_<TensorDesc>& desc) {
       .def(
           "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__hash__", [](const TensorDesc& self) { return py::hash(fields_of(self)); })
-      .def(py::pickle(&fields_of, &desc_of))
+      .def(py::pickle(&fields_of, &desc_from_fields))
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
 }
 
@@ -189,8 +189,8 @@ void bind_desc(py::module_& module) {
       module, "TensorDesc",
       "Memory layout of a tensor: dtype, shape, strides in elements. An immutable value: comparable, hashable and picklable.");
   bind_desc_fields(desc);
-  bind_desc_facts(desc);
-  bind_desc_forms(desc);
+  bind_desc_properties(desc);
+  bind_desc_methods(desc);
   module.def(
       "buffer_size",
       [](const py::object& dtype, const Integers& shape, const std::optional<Integers>& given) {

@@ -1,8 +1,7 @@
-#include "device/driver/visibility.h"
-
 #include "bindings.h"
 #include "device/driver/device_choice.h"
 #include "device/driver/devices.h"
+#include "device/driver/visibility.h"
 
 namespace pumice {
 namespace {
@@ -10,7 +9,7 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 using Infos = std::vector<DeviceInfo>;
 
-VisibilitySources sources_of(const Variables& variables, const std::string& nvml, const std::string& kfd) {
+VisibilitySources make_sources(const Variables& variables, const std::string& nvml, const std::string& kfd) {
   VisibilitySources sources;
   sources.variables = variables;
   sources.nvml = nvml;
@@ -42,10 +41,10 @@ void bind_visibility(py::module_& module) {
   module.def(
       "visible_places",
       [](const Infos& given, const Variables& variables, const std::string& nvml, const std::string& kfd) {
-        std::vector<size_t> places;
-        const Visibility visibility = visibility_of(given, sources_of(variables, nvml, kfd));
-        for (const VisibleDevice& one : visibility.visible) places.push_back(one.place);
-        return std::pair(places, visibility_text(given, visibility));
+        std::vector<size_t> indices;
+        const Visibility visibility = resolve_visibility(given, make_sources(variables, nvml, kfd));
+        for (const VisibleDevice& one : visibility.visible) indices.push_back(one.list_index);
+        return std::pair(indices, describe_visibility(given, visibility));
       },
       py::arg("devices"), py::arg("variables"), py::arg("nvml"), py::arg("kfd"),
       "Return the indices of the devices that environment variables leave visible, in the order of devices(), and the reason as text.\n"
@@ -55,8 +54,9 @@ void bind_visibility(py::module_& module) {
       "choose_device",
       [](const Infos& given, const Variables& variables, const std::string& nvml, const std::string& kfd, const std::string& wanted,
          const std::string& environment) {
-        const DeviceChoice choice = choose_device(given, visibility_of(given, sources_of(variables, nvml, kfd)), wanted, environment);
-        return std::pair(choice.place, choice.why);
+        const DeviceChoice choice =
+            choose_device(given, resolve_visibility(given, make_sources(variables, nvml, kfd)), wanted, environment);
+        return std::pair(choice.list_index, choice.why);
       },
       py::arg("devices"), py::arg("variables"), py::arg("nvml"), py::arg("kfd"), py::arg("wanted"), py::arg("environment"),
       "Return the index of the device that a Context would choose, and the reason.\n"

@@ -12,11 +12,11 @@ namespace pumice {
 namespace {
 
 // The slot that a value is bound to. Slot names are created only for error messages.
-struct BindingPlace {
+struct BindingTarget {
   const Dispatchable& dispatchable;
   SlotName slot;
 
-  [[noreturn]] void refuse(const char* rule, const char* expected, const py::handle& given) const {
+  [[noreturn]] void throw_error(const char* rule, const char* expected, const py::handle& given) const {
     const auto& slots = slot.kind == SlotName::Kind::inputs ? dispatchable.inputs() : dispatchable.outputs();
     const auto index = static_cast<size_t>(slot.index);
     const bool named = slot.index >= 0 && index < slots.size();
@@ -40,16 +40,17 @@ bool is_list(const py::handle& value) {
 }
 
 // Converts None, a Tensor, a Buffer, a BufferRange or a list of these to a Binding.
-Binding binding_of(const py::handle& value, const BindingPlace& place) {
+Binding binding_of(const py::handle& value, const BindingTarget& binding_target) {
   if (value.is_none()) return std::monostate{};
   if (auto range = described_range(value)) return std::move(*range);
-  if (py::isinstance<Image>(value)) place.refuse("M3", "a buffer", value);
-  if (!is_list(value)) place.refuse("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
+  if (py::isinstance<Image>(value)) binding_target.throw_error("M3", "a buffer", value);
+  if (!is_list(value)) binding_target.throw_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
-    const BindingPlace at{place.dispatchable, {place.slot.kind, place.slot.index, static_cast<int32_t>(array.size())}};
+    const BindingTarget entry_target{binding_target.dispatchable,
+                                     {binding_target.slot.kind, binding_target.slot.index, static_cast<int32_t>(array.size())}};
     auto range = described_range(entry);
-    if (!range && !entry.is_none()) at.refuse("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
+    if (!range && !entry.is_none()) entry_target.throw_error("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
     array.push_back(range ? std::move(*range) : DescribedRange());
   }
   return array;
@@ -59,14 +60,14 @@ Bindings bindings_of(const BindingTable& table, SlotName::Kind kind, const py::o
   Bindings bindings;
   if (list.is_none()) return bindings;
   const Dispatchable& dispatchable = *table.dispatchable();
-  if (!is_list(list)) BindingPlace{dispatchable, {kind}}.refuse("C6", "a list of bindings, or None", list);
+  if (!is_list(list)) BindingTarget{dispatchable, {kind}}.throw_error("C6", "a list of bindings, or None", list);
   const auto given = list.cast<py::sequence>();
   bindings.reserve(given.size());
   for (const auto& entry : given) bindings.push_back(binding_of(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));
   return bindings;
 }
 
-Binding resource_of(const BindingTable& table, SlotName::Kind kind, const py::object& one) {
+Binding resource_binding(const BindingTable& table, SlotName::Kind kind, const py::object& one) {
   return binding_of(one, {*table.dispatchable(), {kind}});
 }
 
@@ -76,9 +77,9 @@ std::optional<uint32_t> descriptors_argument(const std::optional<Integer>& descr
   throw BindingError("C10", "descriptors", "", "a number from 0 to 2^32 - 1", descriptors->text());
 }
 
-BufferRange copy_range(const py::handle& value, const char* which) {
+BufferRange copy_range(const py::handle& value, const char* argument) {
   if (auto range = described_range(value)) return *range;
-  throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
+  throw BindingError("C6", argument, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
 }
 
 // Binds inputs and outputs by slot name; unnamed slots are left empty.
@@ -86,25 +87,25 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   const Dispatchable& dispatchable = *self.dispatchable();
   Bindings inputs(dispatchable.inputs().size()), outputs(dispatchable.outputs().size());
   for (const auto& [key, value] : given) {
-    const auto wanted = key.cast<std::string>();
+    const auto slot_name = key.cast<std::string>();
     bool found = false;
-    const auto place = [&](SlotName::Kind kind, const std::vector<Slot>& slots, Bindings& into) {
+    const auto bind_slots = [&](SlotName::Kind kind, const std::vector<Slot>& slots, Bindings& slot_bindings) {
       for (size_t i = 0; i < slots.size(); ++i)
-        if (slots[i].name == wanted) into[i] = binding_of(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
+        if (slots[i].name == slot_name) slot_bindings[i] = binding_of(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
     };
-    place(SlotName::Kind::inputs, dispatchable.inputs(), inputs);
-    place(SlotName::Kind::outputs, dispatchable.outputs(), outputs);
+    bind_slots(SlotName::Kind::inputs, dispatchable.inputs(), inputs);
+    bind_slots(SlotName::Kind::outputs, dispatchable.outputs(), outputs);
     if (found) continue;
     std::string names;
     for (const auto* slots : {&dispatchable.inputs(), &dispatchable.outputs()})
       for (const Slot& slot : *slots) names += (names.empty() ? "" : ", ") + slot.name;
-    throw BindingError("C6", wanted, wanted, "a slot of '" + dispatchable.name() + "': " + names, "'" + wanted + "'");
+    throw BindingError("C6", slot_name, slot_name, "a slot of '" + dispatchable.name() + "': " + names, "'" + slot_name + "'");
   }
   self.bind(std::move(inputs), std::move(outputs));
 }
 
 // Seconds from exec to result, for each run.
-std::vector<double> seconds_of(CommandList& list, size_t runs) {
+std::vector<double> measure_runs(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
   {
@@ -127,19 +128,19 @@ std::vector<double> seconds_of(CommandList& list, size_t runs) {
   return seconds;
 }
 
-std::string counted(size_t count, const std::string& noun, const std::string& plural) {
+std::string format_count(size_t count, const std::string& noun, const std::string& plural) {
   return std::to_string(count) + " " + (count == 1 ? noun : plural);
 }
 
-std::string list_text(const CommandList& self) {
+std::string command_list_repr(const CommandList& self) {
   const auto& recording = self.recording();
-  std::string text = "<CommandList of " + counted(recording ? recording->dispatch_count() : self.recorded(), "dispatch", "dispatches");
-  if (recording) text += " and " + counted(recording->barrier_count(), "barrier", "barriers");
-  if (const size_t tables = self.volatile_tables()) text += ", " + counted(tables, "table", "tables") + " read by exec()";
+  std::string text = "<CommandList of " + format_count(recording ? recording->dispatch_count() : self.recorded(), "dispatch", "dispatches");
+  if (recording) text += " and " + format_count(recording->barrier_count(), "barrier", "barriers");
+  if (const size_t tables = self.volatile_tables()) text += ", " + format_count(tables, "table", "tables") + " read by exec()";
   return text + (self.committed() ? ", committed, on '" : ", not committed, on '") + self.context()->info().name + "'>";
 }
 
-std::string binding_text(const Binding& binding) {
+std::string format_binding(const Binding& binding) {
   const auto text = [](const DescribedRange& range) { return range.buffer ? to_string(static_cast<const BufferRange&>(range)) : "None"; };
   if (const auto* range = std::get_if<DescribedRange>(&binding)) return text(*range);
   const auto* array = std::get_if<BufferArray>(&binding);
@@ -149,22 +150,22 @@ std::string binding_text(const Binding& binding) {
   return "[" + entries + "]";
 }
 
-std::string bindings_text(const char* what, const std::vector<Slot>& slots, const Bindings* bindings) {
+std::string format_bindings(const char* what, const std::vector<Slot>& slots, const Bindings* bindings) {
   if (!bindings) return std::string(what) + " unbound";
   std::string entries;
   for (size_t i = 0; i < bindings->size(); ++i)
-    entries += (i ? ", " : "") + (i < slots.size() ? slots[i].name : std::to_string(i)) + ": " + binding_text((*bindings)[i]);
+    entries += (i ? ", " : "") + (i < slots.size() ? slots[i].name : std::to_string(i)) + ": " + format_binding((*bindings)[i]);
   return std::string(what) + " (" + entries + ")";
 }
 
-std::string table_text(const BindingTable& self) {
+std::string binding_table_repr(const BindingTable& self) {
   const Dispatchable& dispatchable = *self.dispatchable();
   const BoundView bound = self.bound();
   const auto resource = [](const char* what, const Binding& binding) {
-    return range_of(binding).buffer ? std::string("; ") + what + ": " + binding_text(binding) : std::string();
+    return range_of(binding).buffer ? std::string("; ") + what + ": " + format_binding(binding) : std::string();
   };
-  return "<BindingTable of '" + dispatchable.name() + "': " + bindings_text("inputs", dispatchable.inputs(), bound.inputs) + "; " +
-         bindings_text("outputs", dispatchable.outputs(), bound.outputs) + resource("temporary", *bound.temporary) +
+  return "<BindingTable of '" + dispatchable.name() + "': " + format_bindings("inputs", dispatchable.inputs(), bound.inputs) + "; " +
+         format_bindings("outputs", dispatchable.outputs(), bound.outputs) + resource("temporary", *bound.temporary) +
          resource("persistent", *bound.persistent) + ">";
 }
 
@@ -178,7 +179,7 @@ void bind_submissions(py::module_& module) {
           "wait",
           [](const Submission& self, std::optional<double> timeout) {
             wait_for(*self.recording()->context(), self.id(), timeout);
-            collect(*self.recording(), self.id());
+            collect_messages(*self.recording(), self.id());
           },
           py::arg("timeout") = py::none(),
           "Wait until the execution has finished.\n"
@@ -198,12 +199,12 @@ void bind_submissions(py::module_& module) {
       .def_readonly("cold", &DispatchTime::cold,
                     "Whether the kernel ran for the first time; the time may then include compilation by the driver.")
       .def("__repr__", [](const DispatchTime& self) {
-        return "<DispatchTime '" + self.label + "': " + general_text(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
+        return "<DispatchTime '" + self.label + "': " + format_general(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
       });
 }
 
 // Binds recording methods.
-void bind_recording(py::class_<CommandList>& list) {
+void bind_list_recording(py::class_<CommandList>& list) {
   list.def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
            py::arg("dispatchable").none(false), py::arg("table").none(false),
@@ -231,7 +232,7 @@ void bind_recording(py::class_<CommandList>& list) {
 }
 
 // Binds execution methods.
-void bind_running(py::class_<CommandList>& list) {
+void bind_list_execution(py::class_<CommandList>& list) {
   list.def("exec", &CommandList::exec,
            "Submit the list once without waiting. The first dispatch of a kernel may include compilation by the driver: Submission.cold "
            "reports this, and warm_up() avoids it.")
@@ -240,7 +241,7 @@ void bind_running(py::class_<CommandList>& list) {
           [](const CommandList& self, const Integer& given, std::optional<double> timeout) {
             const uint64_t id = execution_argument(given);
             wait_for(*self.context(), id, timeout);
-            if (self.recording()) collect(*self.recording(), id);
+            if (self.recording()) collect_messages(*self.recording(), id);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
           "Wait for the execution with this id.\n"
@@ -251,22 +252,22 @@ void bind_running(py::class_<CommandList>& list) {
           [](CommandList& self, const Integer& runs, const std::optional<Integer>& warm_up) {
             const size_t count = count_argument(runs, "runs");
             const bool has_run = self.committed() && self.recording() && self.recording()->has_run();
-            (void)seconds_of(self, warm_up ? count_argument(*warm_up, "warm_up") : has_run || count == 0 ? 0 : 1);
-            return seconds_of(self, count);
+            (void)measure_runs(self, warm_up ? count_argument(*warm_up, "warm_up") : has_run || count == 0 ? 0 : 1);
+            return measure_runs(self, count);
           },
           py::arg("runs"), py::arg("warm_up") = py::none(),
           "Return the seconds from exec to result of each of `runs` executions, measured in C++ without Python in between.\n"
           "warm_up: number of unmeasured executions before; None: one if a kernel of the list has not run yet, since some drivers compile "
           "it at its first dispatch.")
       .def(
-          "warm_up", [](CommandList& self, const Integer& runs) { (void)seconds_of(self, count_argument(runs, "runs")); },
+          "warm_up", [](CommandList& self, const Integer& runs) { (void)measure_runs(self, count_argument(runs, "runs")); },
           py::arg("runs") = 1,
           "Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise the errors of "
           "exec and wait.");
 }
 
 // Binds counters and times of a list.
-void bind_list_facts(py::class_<CommandList>& list) {
+void bind_list_properties(py::class_<CommandList>& list) {
   list.def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
                              [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
@@ -276,7 +277,7 @@ void bind_list_facts(py::class_<CommandList>& list) {
             return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){};
           },
           "A DispatchTime for each dispatch of the last execution. Requires commit(profile=True).")
-      .def("__repr__", &list_text);
+      .def("__repr__", &command_list_repr);
 }
 
 void bind_lists(py::module_& module) {
@@ -284,9 +285,9 @@ void bind_lists(py::module_& module) {
   py::class_<CommandList> list(
       module, "CommandList",
       "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are inserted automatically.");
-  bind_recording(list);
-  bind_running(list);
-  bind_list_facts(list);
+  bind_list_recording(list);
+  bind_list_execution(list);
+  bind_list_properties(list);
 }
 
 // Binds dispatchables and their binding properties.
@@ -351,17 +352,17 @@ void bind_table_slots(TableClass& table) {
           "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.")
       .def(
           "bind_temporary",
-          [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_of(self, SlotName::Kind::temporary, one)); },
+          [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_binding(self, SlotName::Kind::temporary, one)); },
           py::arg("binding"), "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def(
           "bind_persistent",
-          [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_of(self, SlotName::Kind::persistent, one)); },
+          [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_binding(self, SlotName::Kind::persistent, one)); },
           py::arg("binding"), "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
 }
 
 // Binds bind timing, reset and properties of tables.
-void bind_table_rest(TableClass& table) {
+void bind_table_operations(TableClass& table) {
   table
       .def(
           "time_bindings",
@@ -389,7 +390,7 @@ void bind_table_rest(TableClass& table) {
           py::arg("dispatchable"), py::arg("descriptors") = py::none(),
           "Unbind everything and switch to another dispatchable. Raise BindingError.")
       .def_property_readonly("dispatchable", &BindingTable::dispatchable)
-      .def("__repr__", &table_text);
+      .def("__repr__", &binding_table_repr);
 }
 
 void bind_tables(py::module_& module) {
@@ -397,7 +398,7 @@ void bind_tables(py::module_& module) {
                    "The bindings of a dispatchable. Checks every binding rule at the call; a failed call (BindingError) changes nothing. "
                    "Not thread-safe.");
   bind_table_slots(table);
-  bind_table_rest(table);
+  bind_table_operations(table);
 }
 
 }  // namespace

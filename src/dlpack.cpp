@@ -11,12 +11,12 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kNoOrder = -1;  // stream value that requests no synchronisation
+constexpr int64_t kNoSync = -1;  // stream value that requests no synchronisation
 constexpr const char *kName = "dltensor", *kVersionedName = "dltensor_versioned";
 constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_dltensor_versioned";
 
-[[noreturn]] void refuse_export(const std::string& why) {
-  PyErr_SetString(PyExc_BufferError, why.c_str());
+[[noreturn]] void throw_export_error(const std::string& reason) {
+  PyErr_SetString(PyExc_BufferError, reason.c_str());
   throw py::error_already_set();
 }
 
@@ -36,21 +36,21 @@ struct Exported {
 };
 
 // Exports the elements of a tensor after waiting for submitted work.
-std::unique_ptr<Exported> exported(const Tensor& self, bool share, bool waits = true) {
-  auto made = std::make_unique<Exported>();
-  made->shape = self.desc().shape;
-  made->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
+std::unique_ptr<Exported> export_elements(const Tensor& self, bool share, bool waits = true) {
+  auto result = std::make_unique<Exported>();
+  result->shape = self.desc().shape;
+  result->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
   const ReleasedGil release;
   if (share) {
-    made->use = self.buffer()->use();
+    result->use = self.buffer()->use();
     if (waits) self.buffer()->context()->wait_idle(check_signals);
     self.buffer()->count_view(1);
-    made->shared = self.buffer();
+    result->shared = self.buffer();
   } else {
-    made->copied.resize(self.desc().element_bytes());
-    self.download(made->copied, check_signals);
+    result->copied.resize(self.desc().element_bytes());
+    self.download(result->copied, check_signals);
   }
-  return made;
+  return result;
 }
 
 // Releases the array of a capsule that was never consumed.
@@ -61,21 +61,21 @@ void release_capsule(PyObject* capsule, const char* name) {
   managed->release(managed);
 }
 
-py::capsule capsule_of(std::unique_ptr<Exported> made, const dlpack::Array& array, bool versioned) {
+py::capsule capsule_of(std::unique_ptr<Exported> result, const dlpack::Array& array, bool versioned) {
   if (versioned) {
-    auto& managed = made->versioned;
+    auto& managed = result->versioned;
     managed = {{1, 0},
-               made.get(),
+               result.get(),
                [](dlpack::VersionedManaged* self) { delete static_cast<Exported*>(self->owner); },
-               made->shared ? 0 : dlpack::kCopied,
+               result->shared ? 0 : dlpack::kCopied,
                array};
-    made.release();
+    result.release();
     return py::reinterpret_steal<py::capsule>(PyCapsule_New(
         &managed, kVersionedName, [](PyObject* capsule) { release_capsule<dlpack::VersionedManaged>(capsule, kVersionedName); }));
   }
-  auto& managed = made->managed;
-  managed = {array, made.get(), [](dlpack::Managed* self) { delete static_cast<Exported*>(self->owner); }};
-  made.release();
+  auto& managed = result->managed;
+  managed = {array, result.get(), [](dlpack::Managed* self) { delete static_cast<Exported*>(self->owner); }};
+  result.release();
   return py::reinterpret_steal<py::capsule>(
       PyCapsule_New(&managed, kName, [](PyObject* capsule) { release_capsule<dlpack::Managed>(capsule, kName); }));
 }
@@ -88,18 +88,19 @@ std::pair<int, int> export_device(const Tensor& self) {
 // Exports a tensor as a CUDA array of the same memory.
 py::object to_cuda(const Tensor& self, const py::object& stream, bool versioned, bool copy) {
   const TensorDesc& desc = self.desc();
-  if (copy) refuse_export("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
-  if (bits(desc.dtype) < 8) refuse_export("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
-  const bool waits = stream.is_none() || stream.cast<int64_t>() != kNoOrder;
-  auto made = exported(self, true, waits);
+  if (copy) throw_export_error("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
+  if (bits(desc.dtype) < 8)
+    throw_export_error("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+  const bool waits = stream.is_none() || stream.cast<int64_t>() != kNoSync;
+  auto result = export_elements(self, true, waits);
   dlpack::Array array{};
   array.data = reinterpret_cast<void*>(self.buffer()->mapping()->address + self.byte_offset());
   array.device = {dlpack::kCuda, self.buffer()->mapping()->device};
   array.rank = desc.rank();
   array.type = dlpack::element_type(desc.dtype);
-  array.shape = made->shape.data();
-  array.strides = made->strides.data();
-  return capsule_of(std::move(made), array, versioned);
+  array.shape = result->shape.data();
+  array.strides = result->strides.data();
+  return capsule_of(std::move(result), array, versioned);
 }
 
 py::object to_dlpack(const Tensor& self, const py::object& stream, const std::optional<std::pair<int, int>>& max_version,
@@ -108,24 +109,25 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
   const bool versioned = max_version && max_version->first >= 1;
   if (self.buffer()->mapping() && (!dl_device || *dl_device == export_device(self)))
     return to_cuda(self, stream, versioned, copy.value_or(false));
-  if (!stream.is_none()) refuse_export("a Tensor is exported as an array of the CPU, which has no streams; stream has to be None");
+  if (!stream.is_none()) throw_export_error("a Tensor is exported as an array of the CPU, which has no streams; stream has to be None");
   if (dl_device && *dl_device != std::pair<int, int>(dlpack::kCpu, 0))
-    refuse_export("a Tensor is exported to the CPU, device (1, 0); given (" + std::to_string(dl_device->first) + ", " +
-                  std::to_string(dl_device->second) + ")");
-  if (bits(desc.dtype) < 8) refuse_export("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+    throw_export_error("a Tensor is exported to the CPU, device (1, 0); given (" + std::to_string(dl_device->first) + ", " +
+                       std::to_string(dl_device->second) + ")");
+  if (bits(desc.dtype) < 8)
+    throw_export_error("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
   const bool can_share = self.buffer()->mappable() && !overlaps(desc.shape, desc.strides);
   if (copy && !*copy && !can_share)
-    refuse_export(self.buffer()->mappable() ? "elements of this view share memory: an array of it is a copy"
-                                            : "the host does not see this Tensor's memory: an array of it is a copy");
-  auto made = exported(self, can_share && !copy.value_or(false));
+    throw_export_error(self.buffer()->mappable() ? "elements of this view share memory: an array of it is a copy"
+                                                 : "the host does not see this Tensor's memory: an array of it is a copy");
+  auto result = export_elements(self, can_share && !copy.value_or(false));
   dlpack::Array array{};
-  array.data = made->shared ? self.buffer()->host_bytes() + self.byte_offset() : made->copied.data();
+  array.data = result->shared ? self.buffer()->host_bytes() + self.byte_offset() : result->copied.data();
   array.device = {dlpack::kCpu, 0};
   array.rank = desc.rank();
   array.type = dlpack::element_type(desc.dtype);
-  array.shape = made->shape.data();
-  array.strides = made->strides.data();
-  return capsule_of(std::move(made), array, versioned);
+  array.shape = result->shape.data();
+  array.strides = result->strides.data();
+  return capsule_of(std::move(result), array, versioned);
 }
 
 // An array from another library; released with the last owner.
@@ -135,7 +137,7 @@ struct Imported {
 };
 
 template <typename M>
-M* taken(const py::object& capsule, const char* name, const char* used) {
+M* consume_capsule(const py::object& capsule, const char* name, const char* used) {
   auto* managed = static_cast<M*>(PyCapsule_GetPointer(capsule.ptr(), name));
   if (PyCapsule_SetName(capsule.ptr(), used) != 0) throw py::error_already_set();
   return managed;
@@ -151,7 +153,7 @@ std::shared_ptr<const void> owner_of(M* managed) {
 
 // Calls a method of the other library's array. Throws BindingError (K5) with the library's reason if the method raises.
 template <typename... Arguments>
-py::object asked(const py::object& given, const char* method, Arguments&&... arguments) {
+py::object call_array_method(const py::object& given, const char* method, Arguments&&... arguments) {
   try {
     return given.attr(method)(std::forward<Arguments>(arguments)...);
   } catch (const py::error_already_set& error) {
@@ -161,12 +163,12 @@ py::object asked(const py::object& given, const char* method, Arguments&&... arg
   }
 }
 
-std::pair<int, int> device_of(const py::object& given) {
-  refuse_masked(given, "array");
+std::pair<int, int> dlpack_device(const py::object& given) {
+  reject_masked(given, "array");
   if (!py::hasattr(given, "__dlpack_device__") || !py::hasattr(given, "__dlpack__"))
     throw BindingError("K5", "array", "", "an array with __dlpack__ and __dlpack_device__; tensor() takes lists and numbers",
                        type_name(given));
-  const py::object device = asked(given, "__dlpack_device__");
+  const py::object device = call_array_method(given, "__dlpack_device__");
   try {
     return device.cast<std::pair<int, int>>();
   } catch (const py::cast_error&) {
@@ -177,13 +179,13 @@ std::pair<int, int> device_of(const py::object& given) {
 
 // Takes ownership of a capsule's array. The struct is released even if the array is rejected.
 template <typename M>
-Imported imported_from(const py::object& capsule, const char* name, const char* used, const dlpack::Device& device) {
-  auto* managed = taken<M>(capsule, name, used);
+Imported import_capsule(const py::object& capsule, const char* name, const char* used, const dlpack::Device& device) {
+  auto* managed = consume_capsule<M>(capsule, name, used);
   auto owner = owner_of(managed);
-  return {std::move(owner), dlpack::checked(managed, device)};
+  return {std::move(owner), dlpack::check_managed(managed, device)};
 }
 
-[[noreturn]] void refuse_capsule(const py::object& given) {
+[[noreturn]] void throw_capsule_error(const py::object& given) {
   std::string text = type_name(given);
   if (PyCapsule_CheckExact(given.ptr())) {
     const char* name = PyCapsule_GetName(given.ptr());
@@ -193,7 +195,7 @@ Imported imported_from(const py::object& capsule, const char* name, const char* 
   throw BindingError("K5", "array", "", "an array whose __dlpack__ gives a capsule named 'dltensor' or 'dltensor_versioned'", text);
 }
 
-Imported imported(const py::object& given, const std::pair<int, int>& device) {
+Imported import_dlpack(const py::object& given, const std::pair<int, int>& device) {
   if (device.first != dlpack::kCpu && device.first != dlpack::kCuda)
     throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) +
                            "; expected 1, the CPU, or memory shared with 2, CUDA: move it there first");
@@ -201,17 +203,18 @@ Imported imported(const py::object& given, const std::pair<int, int>& device) {
   py::object capsule;
   try {
     const auto version = py::make_tuple(1, 0);
-    capsule = is_cuda ? given.attr("__dlpack__")(py::arg("max_version") = version, py::arg("stream") = kNoOrder)
+    capsule = is_cuda ? given.attr("__dlpack__")(py::arg("max_version") = version, py::arg("stream") = kNoSync)
                       : given.attr("__dlpack__")(py::arg("max_version") = version);
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
-    capsule = asked(given, "__dlpack__");  // an unversioned capsule (DLPack before 1.0), or the error that explains why there is none
+    capsule =
+        call_array_method(given, "__dlpack__");  // an unversioned capsule (DLPack before 1.0), or the error that explains why there is none
   }
   const dlpack::Device expected{device.first, device.second};
   if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
-    return imported_from<dlpack::VersionedManaged>(capsule, kVersionedName, kUsedVersionedName, expected);
-  if (PyCapsule_IsValid(capsule.ptr(), kName)) return imported_from<dlpack::Managed>(capsule, kName, kUsedName, expected);
-  refuse_capsule(capsule);
+    return import_capsule<dlpack::VersionedManaged>(capsule, kVersionedName, kUsedVersionedName, expected);
+  if (PyCapsule_IsValid(capsule.ptr(), kName)) return import_capsule<dlpack::Managed>(capsule, kName, kUsedName, expected);
+  throw_capsule_error(capsule);
 }
 
 // Packed elements of an array, copied unless it is already packed.
@@ -226,7 +229,7 @@ HostTensor packed_host(const Imported& from) {
 }
 
 // Returns the tensor that shares its memory with a CUDA array. Throws UnsupportedError if this context does not share that memory.
-Tensor on_cuda(const dlpack::CheckedArray& array, Context& context) {
+Tensor find_shared_cuda_tensor(const dlpack::CheckedArray& array, Context& context) {
   if (auto found = shared_tensor_at(context, reinterpret_cast<uintptr_t>(array.data), array.desc)) return *std::move(found);
   throw UnsupportedError(
       "an array of CUDA device " + std::to_string(array.device.id) +
@@ -234,11 +237,11 @@ Tensor on_cuda(const dlpack::CheckedArray& array, Context& context) {
 }
 
 Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, std::optional<bool> copy) {
-  const auto device = device_of(given);
-  const Imported from = imported(given, device);
-  const dlpack::CheckedArray& array = from.array;
+  const auto device = dlpack_device(given);
+  const Imported imported = import_dlpack(given, device);
+  const dlpack::CheckedArray& array = imported.array;
   if (device.first == dlpack::kCuda) {
-    Tensor found = on_cuda(array, *context);
+    Tensor found = find_shared_cuda_tensor(array, *context);
     if (!copy.value_or(false)) return found;
     const ReleasedGil release;
     return packed_copy(found, check_signals);
@@ -246,14 +249,15 @@ Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, st
   if (!copy.value_or(true)) {
     if (array.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
     const ReleasedGil release;
-    return tensor_on(TensorDesc(array.desc.dtype, array.desc.shape, array.desc.strides), array.data, std::move(context), from.owner);
+    return import_host_tensor(TensorDesc(array.desc.dtype, array.desc.shape, array.desc.strides), array.data, std::move(context),
+                              imported.owner);
   }
-  return tensor_of(packed_host(from), std::move(context));
+  return upload_tensor(packed_host(imported), std::move(context));
 }
 
 }  // namespace
 
-std::optional<Tensor> cuda_tensor_of(const py::handle& given, std::shared_ptr<Context> context) {
+std::optional<Tensor> find_cuda_tensor(const py::handle& given, std::shared_ptr<Context> context) {
   try {
     if (!py::hasattr(given, "__dlpack_device__") || given.attr("__dlpack_device__")().cast<std::pair<int, int>>().first != dlpack::kCuda)
       return {};

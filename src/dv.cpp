@@ -11,7 +11,7 @@ namespace {
 
 // An engine object held by Python. close() drops this reference; others may remain.
 template <typename T>
-struct Held {
+struct Closable {
   std::shared_ptr<T> object;
   const char* name;
 
@@ -20,44 +20,44 @@ struct Held {
     return object;
   }
 };
-using HeldContext = Held<dv::Context>;
-using HeldMemory = Held<dv::Memory>;
-using HeldList = Held<dv::CommandList>;
+using DvContextHandle = Closable<dv::Context>;
+using DvMemoryHandle = Closable<dv::Memory>;
+using DvListHandle = Closable<dv::CommandList>;
 
 // Calls without the GIL and stores error messages in the context.
 template <typename Call>
-auto noting(const std::shared_ptr<dv::Context>& context, const Call& call) {
+auto call_without_gil(const std::shared_ptr<dv::Context>& context, const Call& call) {
   const ReleasedGil release;
   try {
     return call();
   } catch (const Error& error) {
-    context->note_error(error.what());
+    context->set_last_error(error.what());
     throw;
   }
 }
 
 template <typename T, typename Class>
-void add_lifetime(Class& bound) {
-  bound
+void add_lifetime(Class& class_binding) {
+  class_binding
       .def(
           "close",
-          [](Held<T>& self) {
+          [](Closable<T>& self) {
             auto object = std::move(self.object);
             const ReleasedGil release;  // may wait for work in flight
             object.reset();
           },
           "Release the object. Objects created from it keep it alive. Idempotent.")
-      .def_property_readonly("closed", [](const Held<T>& self) { return !self.object; })
+      .def_property_readonly("closed", [](const Closable<T>& self) { return !self.object; })
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
 }
 
 // NumPy view of the mapped bytes; keeps the memory alive.
-py::array_t<uint8_t> map(const HeldMemory& self) {
+py::array_t<uint8_t> map(const DvMemoryHandle& self) {
   const auto memory = self.get();
-  auto* const bytes = reinterpret_cast<uint8_t*>(noting(memory->context(), [&] { return memory->map(); }));
+  auto* const bytes = reinterpret_cast<uint8_t*>(call_without_gil(memory->context(), [&] { return memory->map(); }));
   const py::capsule owner(new std::shared_ptr<dv::Memory>(memory),
-                          [](void* kept) { delete static_cast<std::shared_ptr<dv::Memory>*>(kept); });
+                          [](void* pointer) { delete static_cast<std::shared_ptr<dv::Memory>*>(pointer); });
   return {{static_cast<py::ssize_t>(memory->bytes())}, {py::ssize_t{1}}, bytes, owner};
 }
 
@@ -160,7 +160,7 @@ py::typing::Dict<py::str, StructureTuple> structure_table() {
   py::dict table;
   for (const Structure& structure : structures()) {
     py::dict fields;
-    for (const Field& one : structure.fields) fields[one.name] = py::make_tuple(one.offset, one.format, one.count);
+    for (const Field& item : structure.fields) fields[item.name] = py::make_tuple(item.offset, item.format, item.count);
     table[structure.name] = py::make_tuple(structure.size, fields);
   }
   return table;
@@ -196,12 +196,12 @@ py::typing::Dict<py::str, int> constants() {
                                              {"ACT_PRELU", code(Activation::prelu)},
                                              {"ACT_ELU", code(Activation::elu)},
                                              {"ACT_RELU6", code(Activation::relu6)}};
-  py::dict named;
-  for (const auto& [name, value] : all) named[name] = value;
-  return named;
+  py::dict constants_by_name;
+  for (const auto& [name, value] : all) constants_by_name[name] = value;
+  return constants_by_name;
 }
 
-py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
+py::typing::Dict<py::str, int> info_dict(const DvContextHandle& self) {
   const dmp_dv_info_v0& info = self.get()->info();
   py::dict result;
   result["ub_size"] = info.ub_size;
@@ -213,87 +213,87 @@ py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
 }
 
 void bind_dv_context(py::module_& module) {
-  py::class_<HeldContext> bound(module, "DvContext", "A device for dv commands.");
-  bound
+  py::class_<DvContextHandle> class_binding(module, "DvContext", "A device for dv commands.");
+  class_binding
       .def(py::init([](const std::shared_ptr<Context>& device, bool strict, bool separate) {
-             return HeldContext{std::make_shared<dv::Context>(device, strict, separate), "Context"};
+             return DvContextHandle{std::make_shared<dv::Context>(device, strict, separate), "Context"};
            }),
            py::arg("device").none(false), py::arg("strict") = false, py::arg("separate") = false)
       .def_property_readonly(
-          "device", [](const HeldContext& self) { return self.get()->device(); }, "The underlying Context.")
+          "device", [](const DvContextHandle& self) { return self.get()->device(); }, "The underlying Context.")
       .def_property_readonly(
-          "strict", [](const HeldContext& self) { return self.get()->strict(); },
+          "strict", [](const DvContextHandle& self) { return self.get()->strict(); },
           "Whether lists reject commands that the vendor's hardware does not support.")
-      .def_property_readonly("info", &info_of, "Properties of the device by name.")
+      .def_property_readonly("info", &info_dict, "Properties of the device by name.")
       .def_property_readonly(
-          "last_error", [](const HeldContext& self) { return self.get()->last_error(); },
+          "last_error", [](const DvContextHandle& self) { return self.get()->last_error(); },
           "Text of the last error in its memories and lists; initially empty.")
-      .def_property_readonly("info_string", [](const HeldContext& self) { return self.get()->info_string(); })
+      .def_property_readonly("info_string", [](const DvContextHandle& self) { return self.get()->info_string(); })
       .def(
-          "device_exists", [](const HeldContext& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
+          "device_exists", [](const DvContextHandle& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
           "Return whether a device of this kind exists. Raise BindingError for an unknown kind.");
-  add_lifetime<dv::Context>(bound);
+  add_lifetime<dv::Context>(class_binding);
 }
 
 // Binds creation and mapping of memory.
-void bind_memory_mapping(py::class_<HeldMemory>& bound) {
-  bound
-      .def(py::init([](const HeldContext& context, uint64_t size) {
+void bind_memory_mapping(py::class_<DvMemoryHandle>& class_binding) {
+  class_binding
+      .def(py::init([](const DvContextHandle& context, uint64_t size) {
              const auto owner = context.get();
-             return HeldMemory{noting(owner, [&] { return dv::Memory::create(owner, size); }), "Memory"};
+             return DvMemoryHandle{call_without_gil(owner, [&] { return dv::Memory::create(owner, size); }), "Memory"};
            }),
            py::arg("context"), py::arg("size"),
            "Allocate memory with undefined content.\n"
            "size: in bytes.\n"
            "Raise BindingError if it is 0, OutOfMemoryError.")
       .def_property_readonly(
-          "size", [](const HeldMemory& self) { return self.get()->bytes(); }, "Size in bytes, a multiple of 4096.")
+          "size", [](const DvMemoryHandle& self) { return self.get()->bytes(); }, "Size in bytes, a multiple of 4096.")
       .def_property_readonly(
-          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "Handle of the memory in raw commands.")
-      .def_property_readonly("mapped", [](const HeldMemory& self) { return self.get()->mapped(); })
+          "handle", [](const DvMemoryHandle& self) { return self.get()->handle(); }, "Handle of the memory in raw commands.")
+      .def_property_readonly("mapped", [](const DvMemoryHandle& self) { return self.get()->mapped(); })
       .def("map", &map, "Map the memory and return all of it as a uint8 NumPy array. Repeated calls return the same memory until unmap().")
       .def(
           "unmap",
-          [](const HeldMemory& self) {
+          [](const DvMemoryHandle& self) {
             const auto memory = self.get();
-            noting(memory->context(), [&] { memory->unmap(); });
+            call_without_gil(memory->context(), [&] { memory->unmap(); });
           },
           "End any sync and unmap the memory. Idempotent.");
 }
 
 // Binds synchronisation between host and device.
-void bind_memory_syncs(py::class_<HeldMemory>& bound) {
-  bound
+void bind_memory_syncs(py::class_<DvMemoryHandle>& class_binding) {
+  class_binding
       .def(
           "sync_start",
-          [](const HeldMemory& self, bool read, bool write) {
+          [](const DvMemoryHandle& self, bool read, bool write) {
             const auto memory = self.get();
-            noting(memory->context(), [&] { memory->sync_start(read, write); });
+            call_without_gil(memory->context(), [&] { memory->sync_start(read, write); });
           },
           py::arg("read") = true, py::arg("write") = true,
           "Begin host access and make device writes visible to the host. Raise BindingError if the memory is not mapped, or if neither "
           "read nor write is requested.")
       .def(
           "sync_end",
-          [](const HeldMemory& self) {
+          [](const DvMemoryHandle& self) {
             const auto memory = self.get();
-            noting(memory->context(), [&] { memory->sync_end(); });
+            call_without_gil(memory->context(), [&] { memory->sync_end(); });
           },
           "End host access and make host writes visible to the device.")
       .def(
           "to_device",
-          [](const HeldMemory& self, uint64_t offset, uint64_t size) {
+          [](const DvMemoryHandle& self, uint64_t offset, uint64_t size) {
             const auto memory = self.get();
-            noting(memory->context(), [&] { memory->to_device(offset, size); });
+            call_without_gil(memory->context(), [&] { memory->to_device(offset, size); });
           },
           py::arg("offset"), py::arg("size"),
           "Make a byte range written by the host visible to the device immediately. Raise BindingError if it is out of range or the memory "
           "is not mapped.")
       .def(
           "to_cpu",
-          [](const HeldMemory& self, uint64_t offset, uint64_t size) {
+          [](const DvMemoryHandle& self, uint64_t offset, uint64_t size) {
             const auto memory = self.get();
-            noting(memory->context(), [&] { memory->to_cpu(offset, size); });
+            call_without_gil(memory->context(), [&] { memory->to_cpu(offset, size); });
           },
           py::arg("offset"), py::arg("size"),
           "Make a byte range written by the device visible to the host immediately. Raise BindingError if it is out of range or the memory "
@@ -301,50 +301,53 @@ void bind_memory_syncs(py::class_<HeldMemory>& bound) {
 }
 
 void bind_dv_memory(py::module_& module) {
-  py::class_<HeldMemory> bound(module, "DvMemory", "Page-granular memory that commands refer to and the host can map.");
-  bind_memory_mapping(bound);
-  bind_memory_syncs(bound);
-  add_lifetime<dv::Memory>(bound);
+  py::class_<DvMemoryHandle> class_binding(module, "DvMemory", "Page-granular memory that commands refer to and the host can map.");
+  bind_memory_mapping(class_binding);
+  bind_memory_syncs(class_binding);
+  add_lifetime<dv::Memory>(class_binding);
   module.def("dv_total_size", &dv::Memory::total_bytes, "Return the total bytes of all dv memories in this process.");
 }
 
 // Binds commands and execution of lists.
-void bind_list_commands(py::class_<HeldList>& bound) {
-  bound
-      .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
+void bind_list_commands(py::class_<DvListHandle>& class_binding) {
+  class_binding
+      .def(py::init([](const DvContextHandle& context) {
+             return DvListHandle{std::make_shared<dv::CommandList>(context.get()), "CommandList"};
+           }),
            py::arg("context"))
       .def(
           "add_raw",
-          [](const HeldList& self, const py::bytes& raw) {
+          [](const DvListHandle& self, const py::bytes& raw) {
             const auto list = self.get();
             const auto bytes = raw_bytes(raw);
-            noting(list->context(),
-                   [&] { list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); }); });
+            call_without_gil(list->context(), [&] {
+              list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); });
+            });
           },
           py::arg("raw"), "Check and add a raw command, and keep its memories alive. Raise BindingError naming the run and the field.")
       .def(
           "commit",
-          [](const HeldList& self) {
+          [](const DvListHandle& self) {
             const auto list = self.get();
-            noting(list->context(), [&] { list->commit(check_signals); });
+            call_without_gil(list->context(), [&] { list->commit(check_signals); });
           },
           "Prepare the list for execution and unpack weights. Executions unpack them again if the host has published their memory since "
           "(sync_end, to_device, unmap). Weights written by device commands, in this list or another, are unpacked on the device at every "
           "execution.\n"
           "Raise StateError if called twice, BindingError if the list is empty.")
-      .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
+      .def_property_readonly("committed", [](const DvListHandle& self) { return self.get()->committed(); })
       .def(
           "exec",
-          [](const HeldList& self) {
+          [](const DvListHandle& self) {
             const auto list = self.get();
-            return noting(list->context(), [&] { return list->exec(check_signals); });
+            return call_without_gil(list->context(), [&] { return list->exec(check_signals); });
           },
           "Enqueue one execution and return its id. Raise StateError before commit().")
       .def(
           "wait",
-          [](const HeldList& self, int64_t id, std::optional<double> timeout) {
+          [](const DvListHandle& self, int64_t id, std::optional<double> timeout) {
             const auto list = self.get();
-            noting(list->context(), [&] { list->wait(id, timeout, check_signals); });
+            call_without_gil(list->context(), [&] { list->wait(id, timeout, check_signals); });
           },
           py::arg("exec_id"), py::arg("timeout") = py::none(),
           "Wait for an execution.\n"
@@ -353,37 +356,38 @@ void bind_list_commands(py::class_<HeldList>& bound) {
 }
 
 // Binds execution times of lists.
-void bind_list_times(py::class_<HeldList>& bound) {
-  bound
+void bind_list_times(py::class_<DvListHandle>& class_binding) {
+  class_binding
       .def_property_readonly(
           "last_exec_seconds",
-          [](const HeldList& self) {
+          [](const DvListHandle& self) {
             const auto list = self.get();
-            return noting(list->context(), [&] { return list->last_exec_seconds(); });
+            return call_without_gil(list->context(), [&] { return list->last_exec_seconds(); });
           },
           "Device time in seconds of the execution waited for last; initially 0.")
       .def_property_readonly(
           "last_exec_time",
-          [](const HeldList& self) {
+          [](const DvListHandle& self) {
             const auto list = self.get();
-            return noting(list->context(), [&] { return list->last_exec_time(); });
+            return call_without_gil(list->context(), [&] { return list->last_exec_time(); });
           },
           "last_exec_seconds in whole microseconds, like the vendor's function of this name.")
       .def_property_readonly(
           "dispatch_count",
-          [](const HeldList& self) {
+          [](const DvListHandle& self) {
             const auto list = self.get();
-            return noting(list->context(), [&] { return list->dispatch_count(); });
+            return call_without_gil(list->context(), [&] { return list->dispatch_count(); });
           },
           "Number of kernels in an execution.")
-      .def("__len__", [](const HeldList& self) { return self.get()->size(); });
+      .def("__len__", [](const DvListHandle& self) { return self.get()->size(); });
 }
 
 void bind_dv_list(py::module_& module) {
-  py::class_<HeldList> bound(module, "DvCommandList", "A list of commands: checked when added, committed once, executed many times.");
-  bind_list_commands(bound);
-  bind_list_times(bound);
-  add_lifetime<dv::CommandList>(bound);
+  py::class_<DvListHandle> class_binding(module, "DvCommandList",
+                                         "A list of commands: checked when added, committed once, executed many times.");
+  bind_list_commands(class_binding);
+  bind_list_times(class_binding);
+  add_lifetime<dv::CommandList>(class_binding);
 }
 
 }  // namespace
@@ -403,7 +407,7 @@ void bind_dv(py::module_& module) {
       "dv_run_outputs",
       [](const py::bytes& raw, bool strict) {
         std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> outputs;
-        for (const dv::Extent& one : dv::run_outputs(raw_bytes(raw), strict)) outputs.emplace_back(one.width, one.height, one.channels);
+        for (const dv::Extent& item : dv::run_outputs(raw_bytes(raw), strict)) outputs.emplace_back(item.width, item.height, item.channels);
         return outputs;
       },
       py::arg("raw"), py::arg("strict") = false);

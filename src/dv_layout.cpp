@@ -8,13 +8,13 @@ namespace {
 constexpr std::string_view kAxes = "NCHW";
 
 // A batch of tensors in host memory with named axes.
-struct Arrangement {
+struct AxisLayout {
   std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position of each axis in kAxes
   uint32_t images = 1;
   dv::Extent extent;
 
-  Arrangement(const std::optional<std::string>& given, const Shape& shape) {
-    const std::string layout = given.value_or(shape.size() == 3 ? "CHW" : "NCHW");
+  AxisLayout(const std::optional<std::string>& layout_argument, const Shape& shape) {
+    const std::string layout = layout_argument.value_or(shape.size() == 3 ? "CHW" : "NCHW");
     for (size_t i = 0; i < layout.size(); ++i)
       if (const size_t axis = kAxes.find(layout[i]); axis != kAxes.npos && axes[axis] < 0) axes[axis] = static_cast<py::ssize_t>(i);
     const bool has_batch = axes[0] >= 0;
@@ -23,9 +23,9 @@ struct Arrangement {
     if (shape.size() != layout.size())
       throw BindingError("D6", "shape", "", std::to_string(layout.size()) + " axes, as '" + layout + "' has", to_string(shape));
     const auto size = [&](size_t axis) {
-      const int64_t given_size = shape[static_cast<size_t>(axes[axis])];
-      if (given_size < 0 || given_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that 32 bits hold", to_string(shape));
-      return static_cast<uint32_t>(given_size);
+      const int64_t axis_size = shape[static_cast<size_t>(axes[axis])];
+      if (axis_size < 0 || axis_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that 32 bits hold", to_string(shape));
+      return static_cast<uint32_t>(axis_size);
     };
     if (has_batch) images = size(0);
     extent = {size(3), size(2), size(1)};
@@ -36,8 +36,8 @@ struct Arrangement {
   }
 };
 
-void check_plain(const py::array& array, const char* what) {
-  refuse_masked(array, what);
+void check_supported_array(const py::array& array, const char* what) {
+  reject_masked(array, what);
   if (array.dtype().attr("hasobject").cast<bool>()) throw UnsupportedError(std::string(what) + " of Python objects in WHC8");
 }
 
@@ -46,36 +46,36 @@ bool has_native_elements(const py::array& array) {
 }
 
 py::array to_whc8(const py::array& array, const std::optional<std::string>& layout) {
-  check_plain(array, "array");
-  const Arrangement arrangement(layout, shape_of(array));
+  check_supported_array(array, "array");
+  const AxisLayout axis_layout(layout, shape_of(array));
   const py::array source = has_native_elements(array) ? array : contiguous(array);
-  py::array made(source.dtype(), std::vector<py::ssize_t>{source.size()});
+  py::array result(source.dtype(), std::vector<py::ssize_t>{source.size()});
   const auto element_bytes = static_cast<size_t>(source.itemsize());
   const auto* from = static_cast<const std::byte*>(source.data());
-  auto* to = static_cast<std::byte*>(made.mutable_data());
-  const dv::HostStrides strides = arrangement.strides(source);
+  auto* to = static_cast<std::byte*>(result.mutable_data());
+  const dv::HostStrides strides = axis_layout.strides(source);
   const ReleasedGil release;
-  dv::to_whc8(element_bytes, arrangement.images, arrangement.extent, from, strides, to);
-  return made;
+  dv::to_whc8(element_bytes, axis_layout.images, axis_layout.extent, from, strides, to);
+  return result;
 }
 
 py::array from_whc8(const py::array& values, const Shape& shape, const std::optional<std::string>& layout) {
-  check_plain(values, "values");
-  const Arrangement arrangement(layout, shape);
+  check_supported_array(values, "values");
+  const AxisLayout axis_layout(layout, shape);
   const py::array source = contiguous(values);
-  const uint64_t elements = arrangement.images * arrangement.extent.elements();
+  const uint64_t elements = axis_layout.images * axis_layout.extent.elements();
   if (source.ndim() != 1 || static_cast<uint64_t>(source.size()) != elements)
     throw BindingError("D6", "values", "",
                        "one axis of " + std::to_string(elements) + " elements, as the shape " + to_string(shape) + " has",
                        "shape " + to_string(shape_of(source)));
-  py::array made(source.dtype(), std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  py::array result(source.dtype(), std::vector<py::ssize_t>(shape.begin(), shape.end()));
   const auto element_bytes = static_cast<size_t>(source.itemsize());
   const auto* from = static_cast<const std::byte*>(source.data());
-  auto* to = static_cast<std::byte*>(made.mutable_data());
-  const dv::HostStrides strides = arrangement.strides(made);
+  auto* to = static_cast<std::byte*>(result.mutable_data());
+  const dv::HostStrides strides = axis_layout.strides(result);
   const ReleasedGil release;
-  dv::from_whc8(element_bytes, arrangement.images, arrangement.extent, from, to, strides);
-  return made;
+  dv::from_whc8(element_bytes, axis_layout.images, axis_layout.extent, from, to, strides);
+  return result;
 }
 
 uint64_t whc8_index(const std::array<uint32_t, 3>& shape, uint32_t channel, uint32_t y, uint32_t x) {

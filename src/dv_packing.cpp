@@ -18,12 +18,12 @@ struct Unpacked {
   Values prelu;
 };
 
-std::string description_of(const py::handle& object) {
+std::string to_text(const py::handle& object) {
   return py::str(object).cast<std::string>();
 }
 
-std::string description_of(const Dimensions& sizes) {
-  return description_of(py::tuple(py::cast(sizes)));
+std::string to_text(const Dimensions& sizes) {
+  return to_text(py::tuple(py::cast(sizes)));
 }
 
 Dimensions sizes_of(const py::array& array) {
@@ -31,26 +31,26 @@ Dimensions sizes_of(const py::array& array) {
 }
 
 // Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3).
-py::array expected_array(const py::array& given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
-  refuse_masked(given, name);
-  py::array native = contiguous(given);
-  if (!native.dtype().equal(py::dtype(dtype)) || (shape && sizes_of(given) != *shape))
-    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + description_of(*shape) : ""),
-                       description_of(given.dtype()) + " of shape " + description_of(sizes_of(given)));
+py::array check_array(const py::array& array_given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
+  reject_masked(array_given, name);
+  py::array native = contiguous(array_given);
+  if (!native.dtype().equal(py::dtype(dtype)) || (shape && sizes_of(array_given) != *shape))
+    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + to_text(*shape) : ""),
+                       to_text(array_given.dtype()) + " of shape " + to_text(sizes_of(array_given)));
   return native;
 }
 
-py::array zeros(py::ssize_t size) {
-  py::array_t<uint16_t> made(size);
-  std::fill_n(made.mutable_data(), size, uint16_t{0});
-  return made;
+py::array make_zeros(py::ssize_t size) {
+  py::array_t<uint16_t> result(size);
+  std::fill_n(result.mutable_data(), size, uint16_t{0});
+  return result;
 }
 
-py::array halves(const Dimensions& shape) {
+py::array make_fp16_array(const Dimensions& shape) {
   return {py::dtype("float16"), shape};
 }
 
-uint16_t* data_of(py::array& array) {
+uint16_t* fp16_data(py::array& array) {
   return static_cast<uint16_t*>(array.mutable_data());
 }
 
@@ -60,12 +60,12 @@ struct PackingInputs {
   Values table, prelu;
 
   PackingInputs(const py::array& values, const Values& biases, const Values& map, const Values& slopes, py::ssize_t outputs)
-      : weights(expected_array(values, "weights", map ? "uint8" : "float16")),
-        bias(biases ? expected_array(*biases, "bias", "float16", Dimensions{outputs}) : zeros(outputs)) {
-    if (map) table = expected_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
-    if (slopes) prelu = expected_array(*slopes, "prelu", "float16", Dimensions{outputs});
+      : weights(check_array(values, "weights", map ? "uint8" : "float16")),
+        bias(biases ? check_array(*biases, "bias", "float16", Dimensions{outputs}) : make_zeros(outputs)) {
+    if (map) table = check_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
+    if (slopes) prelu = check_array(*slopes, "prelu", "float16", Dimensions{outputs});
   }
-  dv::Weights parts() const {
+  dv::Weights weights_view() const {
     const auto data = [](const Values& array) { return array ? static_cast<const uint16_t*>(array->data()) : nullptr; };
     return {weights.data(), data(table), static_cast<const uint16_t*>(bias.data()), data(prelu)};
   }
@@ -76,13 +76,13 @@ int dimension(py::ssize_t size) {
 }
 
 dv::ConvDims conv_dims(const Dimensions& shape, bool quantized, bool prelu) {
-  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", description_of(shape));
+  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", to_text(shape));
   return {dimension(shape[1]), dimension(shape[3]), dimension(shape[2]), dimension(shape[0]), quantized, prelu};
 }
 
 dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
   if (shape.size() != 2 && shape.size() != 4 && shape.size() != 6)
-    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", description_of(shape));
+    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", to_text(shape));
   const size_t outputs = shape.size() == 6 ? 3 : 1;
   const auto size = [&](size_t axis, size_t end) { return axis < end ? dimension(shape[axis]) : 1; };
   return {size(outputs, shape.size()),
@@ -101,9 +101,9 @@ py::bytes pack(const Dims& dims, const PackingInputs& given, size_t (*bytes)(con
   auto packed = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)));
   if (!packed) throw py::error_already_set();
   auto* target = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(packed.ptr()));
-  const dv::Weights parts = given.parts();
+  const dv::Weights weights_view = given.weights_view();
   const ReleasedGil release;
-  pack_weights(dims, parts, {target, size});
+  pack_weights(dims, weights_view, {target, size});
   return packed;
 }
 
@@ -127,64 +127,65 @@ std::span<const std::byte> span_of(const Packed& packed) {
 
 // Unpacking functions for one kind of layer.
 template <typename Dims>
-struct Unpacking {
+struct UnpackFunctions {
   size_t (*bytes)(const Dims&);
   void (*weights)(const Dims&, std::span<const std::byte>, const dv::UnpackedWeights&);
 };
 
 template <typename Dims>
-Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu, const Unpacking<Dims>& how) {
-  if (auto* array = std::get_if<py::array>(&packed)) *array = expected_array(*array, "packed", "uint8");
+Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu,
+                const UnpackFunctions<Dims>& functions) {
+  if (auto* array = std::get_if<py::array>(&packed)) *array = check_array(*array, "packed", "uint8");
   const auto source = span_of(packed);
-  dv::expect_packed(how.bytes(dims), source.size());
-  Unpacked made{halves(shape), {}, {}, halves({outputs}), {}};
-  dv::UnpackedWeights target{.values = data_of(made.weights), .bias = data_of(made.bias)};
+  dv::check_packed_size(functions.bytes(dims), source.size());
+  Unpacked result{make_fp16_array(shape), {}, {}, make_fp16_array({outputs}), {}};
+  dv::UnpackedWeights target{.values = fp16_data(result.weights), .bias = fp16_data(result.bias)};
   if (dims.quantized) {
-    made.indices = py::array(py::dtype("uint8"), shape), made.table = halves({dv::kTableEntries});
-    target.indices = static_cast<uint8_t*>(made.indices->mutable_data()), target.table = data_of(*made.table);
+    result.indices = py::array(py::dtype("uint8"), shape), result.table = make_fp16_array({dv::kTableEntries});
+    target.indices = static_cast<uint8_t*>(result.indices->mutable_data()), target.table = fp16_data(*result.table);
   }
-  if (prelu) made.prelu = halves({outputs}), target.prelu = data_of(*made.prelu);
+  if (prelu) result.prelu = make_fp16_array({outputs}), target.prelu = fp16_data(*result.prelu);
   const ReleasedGil release;
-  how.weights(dims, source, target);
-  return made;
+  functions.weights(dims, source, target);
+  return result;
 }
 
 template <size_t (*bytes)(const dv::ConvDims&),
           void (*unpack_weights)(const dv::ConvDims&, std::span<const std::byte>, const dv::UnpackedWeights&)>
 Unpacked unpack_convolution(const Packed& packed, const Dimensions& shape, bool quantized, bool prelu) {
   const dv::ConvDims dims = conv_dims(shape, quantized, prelu);
-  return unpack(dims, packed, shape, dims.kernels, prelu, Unpacking<dv::ConvDims>{bytes, unpack_weights});
+  return unpack(dims, packed, shape, dims.kernels, prelu, UnpackFunctions<dv::ConvDims>{bytes, unpack_weights});
 }
 
 Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, bool quantized) {
   const dv::FcDims dims = fc_dims(shape, quantized);
   return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false,
-                Unpacking<dv::FcDims>{dv::packed_fc_bytes, dv::unpack_fc_weights});
+                UnpackFunctions<dv::FcDims>{dv::packed_fc_bytes, dv::unpack_fc_weights});
 }
 
 py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
-  refuse_masked(weights, "weights");
+  reject_masked(weights, "weights");
   if (!weights.dtype().equal(py::dtype("float16")) && !weights.dtype().equal(py::dtype("float32")))
-    throw BindingError("D3", "weights", "", "float16 or float32", description_of(weights.dtype()));
+    throw BindingError("D3", "weights", "", "float16 or float32", to_text(weights.dtype()));
   const py::array values = contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
-  py::array indices(py::dtype("uint8"), sizes_of(weights)), table = halves({dv::kTableEntries});
+  py::array indices(py::dtype("uint8"), sizes_of(weights)), table = make_fp16_array({dv::kTableEntries});
   const std::span source(static_cast<const float*>(values.data()), static_cast<size_t>(values.size()));
   const std::span target(static_cast<uint8_t*>(indices.mutable_data()), source.size());
-  const auto made = [&] {
+  const auto result = [&] {
     const ReleasedGil release;
     return dv::quantize_weights(source, target);
   }();
-  std::copy(made.begin(), made.end(), data_of(table));
+  std::copy(result.begin(), result.end(), fp16_data(table));
   return py::make_tuple(indices, table);
 }
 
-constexpr const char* kPackText =
+constexpr const char* kPackDoc =
     "weights: float16 [kernels, channels, ky, kx] with kernel sides of 1 to 7 and 1 channel if depthwise; with `table`, uint8 indices.\n"
     "table: float16 [256]. Entry 0 should be 0.0, since padding has index 0.\n"
     "bias, prelu: float16 [kernels]; bias=None means zeros.\n"
     "Raise BindingError (D1, D3).";
 
-constexpr const char* kUnpackText =
+constexpr const char* kUnpackDoc =
     "packed: bytes, or a uint8 array; bytes after the packed weights are not read.\n"
     "shape: (kernels, channels, ky, kx).\n"
     "Raise BindingError (D1, D2, D3).";
@@ -209,7 +210,7 @@ void bind_dv_packing(py::module_& module) {
   bind_unpacked_weights(module);
   const auto def_pack = [&](const char* name, const auto& pack, const std::string& text) {
     module.def(name, pack, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(), py::arg("table") = py::none(),
-               py::arg("prelu") = py::none(), (text + "\n" + kPackText).c_str());
+               py::arg("prelu") = py::none(), (text + "\n" + kPackDoc).c_str());
   };
   def_pack("pack_conv_weights", &pack_convolution<dv::packed_conv_bytes, dv::pack_conv_weights>,
            "Pack the weights of a convolution or deconvolution.");
@@ -224,7 +225,7 @@ void bind_dv_packing(py::module_& module) {
              "Raise BindingError (D1, D3).");
   const auto def_unpack = [&](const char* name, const auto& unpack, const std::string& text) {
     module.def(name, unpack, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false, py::arg("prelu") = false,
-               (text + "\n" + kUnpackText).c_str());
+               (text + "\n" + kUnpackDoc).c_str());
   };
   def_unpack("unpack_conv_weights", &unpack_convolution<dv::packed_conv_bytes, dv::unpack_conv_weights>,
              "Unpack the weights, biases and slopes packed by pack_conv_weights().");

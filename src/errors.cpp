@@ -8,48 +8,48 @@ namespace pumice {
 namespace {
 
 // The module's exception classes; created once and never destroyed.
-struct Classes {
+struct ErrorClasses {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
       out_of_bounds, index_range;
 };
 
-Classes& classes() {
-  static auto* all = new Classes;
+ErrorClasses& error_classes() {
+  static auto* all = new ErrorClasses;
   return *all;
 }
 
 py::object make_class(py::module_& module, const char* name, const char* doc, const py::tuple& bases) {
   const std::string qualified = "pumice._pumice." + std::string(name);
-  auto made = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(qualified.c_str(), doc, bases.ptr(), nullptr));
-  if (!made) throw py::error_already_set();
-  module.attr(name) = made;
-  return made;
+  auto new_class = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(qualified.c_str(), doc, bases.ptr(), nullptr));
+  if (!new_class) throw py::error_already_set();
+  module.attr(name) = new_class;
+  return new_class;
 }
 
 // Copy an error's fields to attributes of the Python exception.
-void add_facts(py::object&, const Error&) {}
-void add_facts(py::object& instance, const BindingError& error) {
+void copy_fields(py::object&, const Error&) {}
+void copy_fields(py::object& instance, const BindingError& error) {
   instance.attr("rule") = error.rule;
   instance.attr("slot") = error.slot;
   instance.attr("tensor") = error.tensor;
   instance.attr("expected") = error.expected;
   instance.attr("given") = error.given;
 }
-void add_facts(py::object& instance, const GraphError& error) {
+void copy_fields(py::object& instance, const GraphError& error) {
   instance.attr("node") = error.node;
   instance.attr("rule") = error.rule;
 }
-void add_facts(py::object& instance, const UnsupportedError& error) {
+void copy_fields(py::object& instance, const UnsupportedError& error) {
   instance.attr("items") = error.items;
 }
-void add_facts(py::object& instance, const TimeoutError& error) {
+void copy_fields(py::object& instance, const TimeoutError& error) {
   instance.attr("transient") = error.transient;
 }
-void add_facts(py::object& instance, const OutputSizeError& error) {
+void copy_fields(py::object& instance, const OutputSizeError& error) {
   instance.attr("output") = error.output;
   instance.attr("shape") = sizes_of(error.shape);
 }
-void add_facts(py::object& instance, const OutOfBoundsError& error) {
+void copy_fields(py::object& instance, const OutOfBoundsError& error) {
   const auto& access = error.access;
   instance.attr("kernel") = access.kernel;
   instance.attr("file") = access.file;
@@ -60,41 +60,41 @@ void add_facts(py::object& instance, const OutOfBoundsError& error) {
   instance.attr("invocation") = py::make_tuple(access.invocation[0], access.invocation[1], access.invocation[2]);
   instance.attr("count") = access.count;
 }
-void add_facts(py::object& instance, const IndexRangeError& error) {
-  const auto& place = error.place;
-  instance.attr("node") = place.node;
-  instance.attr("value") = place.value;
-  instance.attr("index") = place.index;
-  instance.attr("element") = sizes_of(place.element);
-  instance.attr("count") = place.count;
+void copy_fields(py::object& instance, const IndexRangeError& error) {
+  const auto& details = error.details;
+  instance.attr("node") = details.node;
+  instance.attr("value") = details.value;
+  instance.attr("index") = details.index;
+  instance.attr("element") = sizes_of(details.element);
+  instance.attr("count") = details.count;
 }
-void add_facts(py::object& instance, const ShaderCompileError& error) {
+void copy_fields(py::object& instance, const ShaderCompileError& error) {
   instance.attr("messages") = error.messages;
 }
-void add_facts(py::object& instance, const StateError& error) {
+void copy_fields(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
 // Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
-std::string text_of(const Error& error) {
+std::string error_text(const Error& error) {
   return printable(error.what());
 }
-std::string text_of(const UnsupportedError& error) {
+std::string error_text(const UnsupportedError& error) {
   return printable(error.what(), Lines::keep);
 }
-std::string text_of(const ShaderCompileError& error) {
+std::string error_text(const ShaderCompileError& error) {
   return printable(error.what(), Lines::keep);
 }
 
 template <typename ThrownError>
 void raise(const py::object& type, const ThrownError& error) {
-  py::object instance = type(py::str(text_of(error)));
-  add_facts(instance, error);
+  py::object instance = type(py::str(error_text(error)));
+  copy_fields(instance, error);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 
 void translate(std::exception_ptr pointer) {
-  const Classes& all = classes();
+  const ErrorClasses& all = error_classes();
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const BindingError& error) {
@@ -127,7 +127,7 @@ void translate(std::exception_ptr pointer) {
 }
 
 // Creates error classes with additional fields: sizes, positions and indices.
-void make_placed_classes(py::module_& module, Classes& all) {
+void make_location_error_classes(py::module_& module, ErrorClasses& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.output_size = make_class(module, "OutputSizeError",
                                "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
@@ -144,7 +144,7 @@ void make_placed_classes(py::module_& module, Classes& all) {
 }
 
 // Sets default attributes, for errors raised by Python code.
-void set_attributes(const Classes& all) {
+void set_default_attributes(const ErrorClasses& all) {
   all.output_size.attr("output") = "";
   all.output_size.attr("shape") = py::tuple();
   for (const char* attribute : {"node", "value"}) all.index_range.attr(attribute) = "";
@@ -164,7 +164,7 @@ void set_attributes(const Classes& all) {
 }  // namespace
 
 void bind_errors(py::module_& module) {
-  Classes& all = classes();
+  ErrorClasses& all = error_classes();
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.error = make_class(module, "Error", "Base class of all pumice errors.", py::make_tuple(builtin(PyExc_Exception)));
   all.device = make_class(module, "DeviceError", "A Vulkan call failed, or there is no loader, driver or matching device.",
@@ -189,8 +189,8 @@ void bind_errors(py::module_& module) {
   all.state = make_class(module, "StateError",
                          "A call in the wrong state, such as use after close or recording into a committed list. Attribute: rule.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
-  make_placed_classes(module, all);
-  set_attributes(all);
+  make_location_error_classes(module, all);
+  set_default_attributes(all);
   py::register_exception_translator(&translate);
 }
 

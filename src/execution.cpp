@@ -22,7 +22,7 @@ struct PyExecution {
 };
 
 // Live PyExecutions, in a set that is never destroyed.
-const py::object& living() {
+const py::object& live_executions() {
   static const auto* set = new py::object(py::module_::import("weakref").attr("WeakSet")());
   return *set;
 }
@@ -32,10 +32,10 @@ using Results = py::typing::Dict<py::str, py::array>;
 
 void set_input(PyExecution& self, const std::string& name, const py::object& value) {
   const py::array array = array_like(value, "input '" + name + "'");
-  const DType dtype = dtype_of(array.dtype(), "input '" + name + "'");
-  py::array kept = stored(array, dtype);
-  const auto* data = static_cast<const std::byte*>(kept.data());
-  self.execution->set_input(name, {TensorDesc(dtype, shape_of(array)), keep(std::move(kept)), data});
+  const DType dtype = engine_dtype(array.dtype(), "input '" + name + "'");
+  py::array packed = pack_elements(array, dtype);
+  const auto* data = static_cast<const std::byte*>(packed.data());
+  self.execution->set_input(name, {TensorDesc(dtype, shape_of(array)), keep(std::move(packed)), data});
 }
 
 void set_output(PyExecution& self, const std::string& name, const std::optional<py::array>& array) {
@@ -43,25 +43,25 @@ void set_output(PyExecution& self, const std::string& name, const std::optional<
   std::optional<OutputBuffer> buffer;
   if (array) {
     const std::string slot = "output '" + name + "'";
-    const DType dtype = dtype_of(array->dtype(), slot);  // the execution checks it against the output's dtype
-    check_target(*array, dtype, slot, name);
-    py::array held = *array;
-    auto* data = static_cast<std::byte*>(held.mutable_data());
-    buffer = OutputBuffer{dtype, data, static_cast<uint64_t>(array->nbytes()), keep(std::move(held))};
+    const DType dtype = engine_dtype(array->dtype(), slot);  // the execution checks it against the output's dtype
+    check_output_array(*array, dtype, slot, name);
+    py::array output_array = *array;
+    auto* data = static_cast<std::byte*>(output_array.mutable_data());
+    buffer = OutputBuffer{dtype, data, static_cast<uint64_t>(array->nbytes()), keep(std::move(output_array))};
   }
   self.execution->set_output(name, std::move(buffer));
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].name == name) self.arrays[j] = array.value_or(py::array());
 }
 
-ExecutionSettings settings_of(std::optional<double> timeout, std::optional<double> duration, std::optional<double> loop_timeout) {
+ExecutionSettings make_settings(std::optional<double> timeout, std::optional<double> duration, std::optional<double> loop_timeout) {
   const ExecutionSettings settings{timeout, duration, checked_loop_timeout(loop_timeout)};
   forward_log();
   return settings;
 }
 
 // Newly allocated results, or the written part of a given array.
-Results results_of(const PyExecution& self) {
+Results make_results(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();
   for (size_t j = 0; j < outputs.size(); ++j) {
@@ -80,30 +80,30 @@ Results results_of(const PyExecution& self) {
 }
 
 Results compute(PyExecution& self, std::optional<double> timeout, std::optional<double> loop_timeout) {
-  const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
+  const ExecutionSettings settings = make_settings(timeout, {}, loop_timeout);
   {
     const ReleasedGil release;
     self.execution->compute(settings, check_signals);
   }
-  return results_of(self);
+  return make_results(self);
 }
 
 std::shared_ptr<Event> start(const py::object& self, const Events& wait_for, std::optional<double> timeout, std::optional<double> duration,
                              std::optional<double> loop_timeout) {
-  const ExecutionSettings settings = settings_of(timeout, duration, loop_timeout);
+  const ExecutionSettings settings = make_settings(timeout, duration, loop_timeout);
   auto& execution = *self.cast<PyExecution&>().execution;
   const ReleasedGil release;
   return std::const_pointer_cast<Event>(execution.start({wait_for.begin(), wait_for.end()}, settings));
 }
 
-Record report_of(const PyExecution& self) {
+Record report_dict(const PyExecution& self) {
   const RunReport report = self.execution->report();
   py::list loops;
   for (const LoopReport& loop : report.loops) {
-    py::dict one;
-    one["node"] = loop.node, one["kind"] = loop.kind, one["entries"] = loop.entries, one["trips"] = loop.trips,
-    one["host_syncs"] = loop.host_syncs, one["wasted_iterations"] = loop.wasted;
-    loops.append(one);
+    py::dict loop_record;
+    loop_record["node"] = loop.node, loop_record["kind"] = loop.kind, loop_record["entries"] = loop.entries,
+    loop_record["trips"] = loop.trips, loop_record["host_syncs"] = loop.host_syncs, loop_record["wasted_iterations"] = loop.wasted;
+    loops.append(loop_record);
   }
   Record result;
   result["submissions"] = report.submissions, result["dispatches"] = report.dispatches, result["host_syncs"] = report.host_syncs,
@@ -111,7 +111,7 @@ Record report_of(const PyExecution& self) {
   return result;
 }
 
-py::typing::Dict<py::str, double> timing_of(const PyExecution& self) {
+py::typing::Dict<py::str, double> timing_dict(const PyExecution& self) {
   const ExecutionTimes times = self.execution->times();
   py::typing::Dict<py::str, double> result;
   result["on_device"] = times.on_device, result["in_driver"] = times.in_driver,
@@ -148,14 +148,14 @@ void bind_burst(py::module_& module) {
       .def(
           "compute",
           [](Burst& self, PyExecution& one, std::optional<double> timeout, std::optional<double> loop_timeout) {
-            const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
+            const ExecutionSettings settings = make_settings(timeout, {}, loop_timeout);
             {
               const ReleasedGil release;
               self.compute(*one.execution, settings, check_signals);
             }
-            return results_of(one);
+            return make_results(one);
           },
-          py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+          py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
           "Run an execution like Execution.compute(). Raise StateError while another execution of this burst is running, BindingError if "
           "the execution belongs to another program.");
 }
@@ -171,29 +171,29 @@ void bind_execution_class(ExecutionClass& execution) {
       .def("set_output", &set_output, py::arg("name"), py::arg("array"),
            "Set the array that an output is written to, starting at its first element. It must be writable, contiguous and of the output's "
            "dtype; None allocates new arrays. Raise BindingError.")
-      .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+      .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
            "Run the program and return the outputs by name.\n"
            "timeout: for the whole run, in seconds.\n"
            "loop_timeout: see Program.__call__.\n"
            "Raise StateError, BindingError, TimeoutError, GraphError, or OutputSizeError if an array of set_output() is too small.")
       .def("start", &start, py::arg("wait_for") = Events(), py::arg("timeout") = py::none(), py::arg("duration") = py::none(),
-           py::arg("loop_timeout") = kLoopSeconds, py::keep_alive<0, 1>(),
+           py::arg("loop_timeout") = kDefaultLoopSeconds, py::keep_alive<0, 1>(),
            "Return an Event immediately, and run the program once all events in `wait_for` have ended. If one of them fails or has failed, "
            "this execution fails with its error.\n"
            "timeout: seconds from this call.\n"
            "duration: seconds from the end of the last event in `wait_for`.\n"
            "Raise BindingError if an output has an unknown shape and no array.")
-      .def_property_readonly("outputs", &results_of,
+      .def_property_readonly("outputs", &make_results,
                              "The outputs by name. Raises StateError if the execution has not finished or has failed.")
       .def("output_shape", &shape_of_output, py::arg("name"),
            "Return the actual shape of an output, even after OutputSizeError. Raise StateError if the execution has not finished or has "
            "failed otherwise.")
       .def_property_readonly(
-          "report", &report_of,
+          "report", &report_dict,
           "Counts of the last run: submissions, dispatches, host_syncs, and read_backs (the host_syncs that read elements which shapes "
           "depend on); per entered loop: node, kind, entries, trips, host_syncs, wasted_iterations.")
       .def_property_readonly(
-          "timing", &timing_of,
+          "timing", &timing_dict,
           "Times of the last run in seconds: on_device, in_driver (includes on_device), and both with _after_fence, measured from the end "
           "of the last event waited for. Raises StateError without program.execution(measure=True).")
       .def("__repr__", [](const PyExecution& self) { return "<Execution of '" + self.program().name() + "': " + state_name(self) + ">"; });
@@ -209,10 +209,10 @@ void bind_execution(py::module_& module) {
   bind_burst(module);
   // Stop all threads before the interpreter shuts down.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
-    for (const auto& one : py::list(living())) {
-      const auto living_one = one.cast<PyExecution&>().execution;
+    for (const auto& one : py::list(live_executions())) {
+      const auto live_execution = one.cast<PyExecution&>().execution;
       const ReleasedGil release;
-      living_one->stop();
+      live_execution->stop();
     }
   }));
 }
@@ -222,9 +222,9 @@ void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& prog
       .def(
           "execution",
           [](const std::shared_ptr<Program>& self, bool measure, bool filled) {
-            auto made = std::make_shared<PyExecution>(self, measure, filled);
-            living().attr("add")(py::cast(made));
-            return made;
+            auto execution_object = std::make_shared<PyExecution>(self, measure, filled);
+            live_executions().attr("add")(py::cast(execution_object));
+            return execution_object;
           },
           py::arg("measure") = false, py::arg("filled") = false,
           "Create an Execution of this program.\n"

@@ -17,25 +17,25 @@ Tensor empty_shared(const py::object& shape, const py::object& dtype, std::share
 // Views an array of the other API if it is in memory shared with the context.
 std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
                                     const Strides& strides) {
-  if (!shared_memory_at(context, address).buffer) return {};  // before dtype_argument(), which may not know the other API's dtype
+  if (!find_shared_memory(context, address).buffer) return {};  // before dtype_argument(), which may not know the other API's dtype
   return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
 }
 
 // Holds a view of the buffer while the other API's array exists, so that a pool does not treat its memory as free.
-std::shared_ptr<Buffer> viewed(std::shared_ptr<Buffer> buffer) {
+std::shared_ptr<Buffer> hold_view(std::shared_ptr<Buffer> buffer) {
   buffer->count_view(1);
-  Buffer* const one = buffer.get();
-  return {one, [buffer = std::move(buffer)](Buffer*) { buffer->count_view(-1); }};
+  Buffer* const raw_buffer = buffer.get();
+  return {raw_buffer, [buffer = std::move(buffer)](Buffer*) { buffer->count_view(-1); }};
 }
 
 }  // namespace
 
 std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc) {
-  const BufferRange found = shared_memory_at(context, address);
+  const BufferRange found = find_shared_memory(context, address);
   if (!found.buffer) return {};
   const auto width = static_cast<uint64_t>(bits(desc.dtype)) / 8;
   if (width == 0 || found.offset % width) return {};
-  return Tensor(std::move(desc), viewed(found.buffer), static_cast<int64_t>(found.offset / width));
+  return Tensor(std::move(desc), hold_view(found.buffer), static_cast<int64_t>(found.offset / width));
 }
 
 void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer) {
@@ -64,10 +64,11 @@ void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer
   module.def("shared_tensor", &shared_tensor, py::arg("context").none(false), py::arg("address"), py::arg("dtype"), py::arg("shape"),
              py::arg("strides"),
              "Return the tensor at an address of the other API in this context's shared memory; None for any other address.");
-  module.def("begin_order", &begin_order, py::arg("ready"), py::arg("value"), py::arg("done"),
+  module.def("begin_order", &begin_submission_order, py::arg("ready"), py::arg("value"), py::arg("done"),
              "Begin an order: until end_order(), submissions of this thread wait for `ready` to reach the value and signal `done` with "
              "their ids.");
-  module.def("end_order", &end_order, "End the thread's innermost order and return the id of its last submission, 0 if there was none.");
+  module.def("end_order", &end_submission_order,
+             "End the thread's innermost order and return the id of its last submission, 0 if there was none.");
 }
 
 }  // namespace pumice

@@ -50,7 +50,7 @@ Record attributes_of_node(const PyNode& self) {
 
 // File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
 // would kill the process (SIGBUS).
-constexpr size_t kMostCopiedBytes = 1 << 16;
+constexpr size_t kMaxCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
                        std::string name) {
@@ -62,9 +62,9 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
     throw GraphError(
         name, std::to_string(expected) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " + std::to_string(given));
   tensor.data = static_cast<const std::byte*>(info.ptr);
-  tensor.file = mapped_file_of(raw);
+  tensor.file = find_mapped_file(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
-  if (tensor.file && expected <= kMostCopiedBytes) {
+  if (tensor.file && expected <= kMaxCopiedBytes) {
     const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
     const std::span bytes(read.get(), expected);
     tensor.file->read(tensor.data, bytes);
@@ -73,23 +73,23 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
-std::optional<py::bytes> skeleton_of(const py::object& object, const std::string& location) {
+std::optional<py::bytes> make_skeleton(const py::object& object, const std::string& location) {
   const auto data = object.cast<py::buffer>();
   const py::buffer_info info = data.request();
-  const auto file = mapped_file_of(data);
+  const auto file = find_mapped_file(data);
   const auto bytes = contiguous_bytes(info, "onnx_skeleton");
-  std::optional<std::string> small;
+  std::optional<std::string> skeleton;
   {
     const py::gil_scoped_release released;
-    small = onnx_skeleton(bytes, file.get(), location);
+    skeleton = onnx_skeleton(bytes, file.get(), location);
   }
-  return small ? std::optional(py::bytes(*small)) : std::nullopt;
+  return skeleton ? std::optional(py::bytes(*skeleton)) : std::nullopt;
 }
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
 // Precision to compile a program at; defaults to the graph's.
-std::string precision_of(const Graph& graph, const std::optional<std::string>& given) {
+std::string resolve_precision(const Graph& graph, const std::optional<std::string>& given) {
   return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
 
@@ -108,7 +108,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const ReleasedGil release;
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
-  const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
+  const FusionSet fusion_set = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
   const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
   std::shared_ptr<MeasuredVariants> variants;
   if (measured || list_variants) {
@@ -117,7 +117,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     variants->lists = list_variants;
   }
   return compile(*self, std::move(context),
-                 {precision_of(*self, precision), keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic,
+                 {resolve_precision(*self, precision), keep_all, fusion_set, check_indices, report, memory.value_or(nullptr), deterministic,
                   std::move(variants), names});
 }
 
@@ -125,7 +125,7 @@ std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<G
                                                          const std::optional<std::string>& precision,
                                                          const std::vector<std::string>& flags) {
   const ReleasedGil release;
-  return compile_operator(*self, std::move(context), execution_options(precision_of(*self, precision), flags));
+  return compile_operator(*self, std::move(context), execution_options(resolve_precision(*self, precision), flags));
 }
 
 void bind_upload_memory(py::module_& module) {
@@ -143,7 +143,7 @@ void bind_upload_memory(py::module_& module) {
            "Announce about how many bytes of constants the device will store.");
 }
 
-py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
+py::typing::Dict<py::str, py::str> rules_by_id(std::span<const Rule> rules) {
   py::typing::Dict<py::str, py::str> texts;
   for (const auto& [id, text] : rules) texts[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
   return texts;
@@ -152,9 +152,10 @@ py::typing::Dict<py::str, py::str> by_id(std::span<const Rule> rules) {
 // Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules", [] { return by_id(graph_rules()); }, "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
+      "graph_rules", [] { return rules_by_id(graph_rules()); }, "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
   module.def(
-      "nnapi_rules", [] { return by_id(nnapi_rules()); }, "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
+      "nnapi_rules", [] { return rules_by_id(nnapi_rules()); },
+      "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
   module.def(
       "fusions",
       [] {
@@ -267,7 +268,7 @@ void bind_graph_nodes(GraphClass& graph_class) {
 }
 
 // Binds control flow nodes (if, while).
-void bind_graph_flow(GraphClass& graph_class) {
+void bind_graph_control_flow(GraphClass& graph_class) {
   graph_class
       .def(
           "if_",
@@ -305,7 +306,7 @@ void bind_graph_outputs(GraphClass& graph_class) {
         if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
         const DeclaredOutput declared{shape_argument(shape), dtype ? std::optional(dtype_argument(*dtype)) : std::nullopt,
                                       quantization_argument(scale, zero_point, {})};
-        const ValueId given = declared.is_empty() ? id : declared_output(*self, name, id, declared);
+        const ValueId given = declared.is_empty() ? id : apply_declared_output(*self, name, id, declared);
         self->output(std::move(name), given);
       },
       py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
@@ -346,7 +347,7 @@ void bind_graph_hints(GraphClass& graph_class) {
 }
 
 // Binds properties of a graph.
-void bind_graph_facts(GraphClass& graph_class) {
+void bind_graph_properties(GraphClass& graph_class) {
   graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known and none depends on results of the device.")
       .def("finish", &Graph::finish, "Finish the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
@@ -415,9 +416,9 @@ void bind_graph_programs(GraphClass& graph_class) {
       });
 }
 
-using TriedSizes = std::array<int64_t, kTrialCount>;
+using TrialSizeArray = std::array<int64_t, kTrialCount>;
 
-void set_trial_sizes_of(const std::optional<TriedSizes>& sizes, const std::optional<TriedSizes>& batches) {
+void set_trial_size_arrays(const std::optional<TrialSizeArray>& sizes, const std::optional<TrialSizeArray>& batches) {
   set_trial_sizes(sizes ? std::optional(TrialSizes{*sizes, batches.value_or(*sizes)}) : std::nullopt);
 }
 
@@ -444,16 +445,16 @@ void bind_graph(py::module_& module) {
   bind_nodes(node_class);
   bind_graph_values(graph_class);
   bind_graph_nodes(graph_class);
-  bind_graph_flow(graph_class);
+  bind_graph_control_flow(graph_class);
   bind_graph_outputs(graph_class);
   bind_graph_hints(graph_class);
-  bind_graph_facts(graph_class);
+  bind_graph_properties(graph_class);
   bind_graph_programs(graph_class);
-  module.def("onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
+  module.def("onnx_skeleton", &make_skeleton, py::arg("data"), py::arg("location"),
              "Return the bytes of an ONNX file with the elements of large tensors replaced by external data at `location`; None if it is "
              "not a ModelProto or is very small. Raise Error if the file has been truncated.");
   module.def(
-      "_set_trial_sizes", &set_trial_sizes_of, py::arg("sizes") = py::none(), py::arg("batches") = py::none(),
+      "_set_trial_sizes", &set_trial_size_arrays, py::arg("sizes") = py::none(), py::arg("batches") = py::none(),
       "Set the sizes that shape inference tries for unknown axes, and for unknown first axes; None restores the default. For tests.");
 }
 

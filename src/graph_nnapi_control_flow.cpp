@@ -6,8 +6,8 @@ namespace pumice {
 namespace {
 
 // Operands of IF and WHILE after the graphs, starting at index `first`.
-std::vector<ValueId> flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first, std::string_view leading,
-                                   const std::string& user) {
+std::vector<ValueId> control_flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first,
+                                           std::string_view leading, const std::string& user) {
   if (operands.size() < first)
     throw GraphError(user, std::string(leading) + " and inputs expected; given " + std::to_string(operands.size()) + " operands", "G1");
   std::vector<ValueId> ids;
@@ -18,7 +18,7 @@ std::vector<ValueId> flow_operands(const std::shared_ptr<Graph>& self, const py:
 std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
                                   std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "nnapi::IF" : name;
-  auto inputs = flow_operands(self, operands, 3, "a condition, two graphs", user);
+  auto inputs = control_flow_operands(self, operands, 3, "a condition, two graphs", user);
   const auto then = graph_argument(operands[1], "then", user), orelse = graph_argument(operands[2], "else", user);
   if (then && outputs != 1 && outputs != then->outputs().size())
     throw GraphError(user,
@@ -30,24 +30,24 @@ std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::
 std::vector<ValueId> add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
                                      std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "nnapi::WHILE" : name;
-  const auto inputs = flow_operands(self, operands, 2, "two graphs", user);
+  const auto inputs = control_flow_operands(self, operands, 2, "two graphs", user);
   const auto condition = graph_argument(operands[0], "condition", user), body = graph_argument(operands[1], "body", user);
-  const size_t made = body ? body->outputs().size() : outputs;
-  if (made < outputs || inputs.size() < made)
+  const size_t num_results = body ? body->outputs().size() : outputs;
+  if (num_results < outputs || inputs.size() < num_results)
     throw GraphError(user,
                      "a body expected with an output for each of " + std::to_string(outputs) +
-                         " results, and an input for each of them; it has " + std::to_string(made) + " outputs, given " +
+                         " results, and an input for each of them; it has " + std::to_string(num_results) + " outputs, given " +
                          std::to_string(inputs.size()) + " inputs",
                      "B2.5");
   const auto at = [&](size_t i) { return inputs.begin() + static_cast<std::ptrdiff_t>(i); };
-  return self->while_(condition, body, {{at(0), at(outputs)}, {at(outputs), at(made)}, {at(made), inputs.end()}}, name,
+  return self->while_(condition, body, {{at(0), at(outputs)}, {at(outputs), at(num_results)}, {at(num_results), inputs.end()}}, name,
                       std::move(output_names));
 }
 
 }  // namespace
 
-std::vector<ValueId> add_nnapi_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands, size_t outputs,
-                                    const std::string& name, std::vector<std::string> output_names) {
+std::vector<ValueId> add_nnapi_control_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands,
+                                            size_t outputs, const std::string& name, std::vector<std::string> output_names) {
   const auto add = op == "nnapi::IF" ? add_nnapi_if : add_nnapi_while;
   return add(self, operands, outputs, name, std::move(output_names));
 }

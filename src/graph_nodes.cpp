@@ -14,22 +14,22 @@ HostTensor numbers_argument(const py::handle& given, const std::string& user) {
   const char kind = array.dtype().kind();
   if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0) throw GraphError(user, "numbers expected; given " + type_name(given));
   if (kind == 'b' || py::hasattr(given, "dtype")) return host_tensor(array, "constant");
-  const py::array narrow = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
-  if (kind == 'i' && !narrow.attr("__eq__")(array).attr("all")().cast<bool>())
+  const py::array converted = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
+  if (kind == 'i' && !converted.attr("__eq__")(array).attr("all")().cast<bool>())
     throw GraphError(user, "integers of int32 expected; given " + py::repr(given).cast<std::string>());
-  return host_tensor(narrow, "constant");
+  return host_tensor(converted, "constant");
 }
 
-Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+Values value_tuple(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
   Values values(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) values[i] = PyValue{self, ids[i]};
   return values;
 }
 
 // Returns a Value for one output, a tuple for several.
-py::object result_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& made) {
-  if (made.size() == 1) return py::cast(PyValue{self, made[0]});
-  return tuple_of(self, made);
+py::object unwrap_single(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& results) {
+  if (results.size() == 1) return py::cast(PyValue{self, results[0]});
+  return value_tuple(self, results);
 }
 
 py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
@@ -38,16 +38,17 @@ py::object add_operation(const std::shared_ptr<Graph>& self, const std::string& 
   if (op == "nnapi::IF" || op == "nnapi::WHILE") {
     if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
     const size_t count = outputs_argument(given_outputs, name.empty() ? op : name);
-    return result_of(self, add_nnapi_flow(self, op, inputs, count, name, std::move(names.outputs)));
+    return unwrap_single(self, add_nnapi_control_flow(self, op, inputs, count, name, std::move(names.outputs)));
   }
   std::vector<ValueId> ids;
   const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
   const nnapi::Operation* operation = nnapi::find_operation(op);
   for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
   const Attributes given = attributes_of(attributes);
-  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(names.outputs))
-                              : self->add(op, std::move(ids), given, outputs, name, std::move(names.outputs));
-  return result_of(self, made);
+  const auto results = operation
+                           ? self->add(nnapi::get_compound(*operation), std::move(ids), given, outputs, name, std::move(names.outputs))
+                           : self->add(op, std::move(ids), given, outputs, name, std::move(names.outputs));
+  return unwrap_single(self, results);
 }
 
 }  // namespace
@@ -83,8 +84,9 @@ Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, c
               const std::vector<py::object>& inputs, NodeNames names) {
   const std::string user = names.node.empty() ? "If" : names.node;
   const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
-  const ValueId decides = value_argument(self, condition, user);
-  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), names.node, std::move(names.outputs)));
+  const ValueId condition_id = value_argument(self, condition, user);
+  return value_tuple(self,
+                     self->if_(condition_id, first, second, value_arguments(self, inputs, user), names.node, std::move(names.outputs)));
 }
 
 Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& given,
@@ -93,15 +95,15 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
   const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
   LoopValues values{value_arguments(self, given.carried, user), value_arguments(self, given.state, user),
                     value_arguments(self, given.invariant, user)};
-  return tuple_of(self, self->while_(first, second, std::move(values), names.node, std::move(names.outputs)));
+  return value_tuple(self, self->while_(first, second, std::move(values), names.node, std::move(names.outputs)));
 }
 
 // An NNAPI model consists of several graphs, so errors name the graph that an operation was added to, if it has a name.
 py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& outputs,
                     NodeNames names, const py::kwargs& attributes) {
   const bool names_graph = op.starts_with("nnapi::") && !self->name().empty();
-  const auto place = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
-  return told_of_path(place, [&] { return add_operation(self, op, inputs, outputs, std::move(names), attributes); });
+  const auto get_location = [&] { return names_graph ? "in '" + self->name() + "'" : std::string(); };
+  return with_error_path(get_location, [&] { return add_operation(self, op, inputs, outputs, std::move(names), attributes); });
 }
 
 }  // namespace pumice

@@ -52,8 +52,8 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                  NodeNames names);
 
 // Adds NNAPI's IF ("nnapi::IF") or WHILE, with NNAPI's operand order.
-std::vector<ValueId> add_nnapi_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands, size_t outputs,
-                                    const std::string& name, std::vector<std::string> output_names);
+std::vector<ValueId> add_nnapi_control_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands,
+                                            size_t outputs, const std::string& name, std::vector<std::string> output_names);
 // Converts a graph argument; null for None.
 std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user);
 

@@ -6,31 +6,31 @@ namespace pumice {
 namespace {
 
 template <typename Mode>
-Mode mode_from_name(const std::string& wanted, std::initializer_list<Mode> modes, const char* what) {
-  std::string known;
+Mode parse_mode(const std::string& mode_name, std::initializer_list<Mode> modes, const char* what) {
+  std::string mode_names;
   for (const Mode mode : modes) {
-    if (name(mode) == wanted) return mode;
-    known += (known.empty() ? "'" : ", '") + std::string(name(mode)) + "'";
+    if (name(mode) == mode_name) return mode;
+    mode_names += (mode_names.empty() ? "'" : ", '") + std::string(name(mode)) + "'";
   }
-  throw UnsupportedError(std::string(what) + " '" + wanted + "'; there are " + known);
+  throw UnsupportedError(std::string(what) + " '" + mode_name + "'; there are " + mode_names);
 }
 
-[[noreturn]] void refuse(const char* argument, const char* expected, const py::handle& given) {
+[[noreturn]] void throw_invalid(const char* argument, const char* expected, const py::handle& given) {
   throw BindingError("K5", "argument '" + std::string(argument) + "'", argument, expected, py::repr(given).cast<std::string>());
 }
 
-std::string text_of(const char* argument, const py::object& given) {
-  if (!py::isinstance<py::str>(given)) refuse(argument, "a name", given);
+std::string string_argument(const char* argument, const py::object& given) {
+  if (!py::isinstance<py::str>(given)) throw_invalid(argument, "a name", given);
   return given.cast<std::string>();
 }
 
 // Converts Python or NumPy integers; a single one is a 1D shape.
-Shape sizes_from(const py::object& shape) {
+Shape parse_shape(const py::object& shape) {
   const auto add = [&](Shape& sizes, const py::handle& size) {
-    const auto whole = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
-    const int64_t value = whole ? PyLong_AsLongLong(whole.ptr()) : -1;
+    const auto integer = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
+    const int64_t value = integer ? PyLong_AsLongLong(integer.ptr()) : -1;
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!whole || (value == -1 && !whole.equal(py::int_(-1)))) refuse("shape", "whole numbers of 64 bits", shape);
+    if (!integer || (value == -1 && !integer.equal(py::int_(-1)))) throw_invalid("shape", "whole numbers of 64 bits", shape);
     sizes.push_back(value);
   };
   Shape sizes;
@@ -38,24 +38,24 @@ Shape sizes_from(const py::object& shape) {
     add(sizes, shape);
     return sizes;
   }
-  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) refuse("shape", "whole numbers", shape);
+  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) throw_invalid("shape", "whole numbers", shape);
   for (const auto& size : py::reinterpret_borrow<py::sequence>(shape)) add(sizes, size);
   return sizes;
 }
 
-std::shared_ptr<Image> make(std::shared_ptr<Context> context, const py::object& format_name, const py::object& shape,
-                            const py::object& filter, const py::object& address, const py::object& normalized) {
-  const ImageFormat format = image_format_from_name(text_of("format", format_name));
-  const Shape sizes = sizes_from(shape);
+std::shared_ptr<Image> make_image(std::shared_ptr<Context> context, const py::object& format_name, const py::object& shape,
+                                  const py::object& filter, const py::object& address, const py::object& normalized) {
+  const ImageFormat format = image_format_from_name(string_argument("format", format_name));
+  const Shape sizes = parse_shape(shape);
   SamplerOptions options;
-  options.filter = mode_from_name(text_of("filter", filter), {Filter::nearest, Filter::linear}, "filter");
+  options.filter = parse_mode(string_argument("filter", filter), {Filter::nearest, Filter::linear}, "filter");
   options.address =
-      mode_from_name(text_of("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
+      parse_mode(string_argument("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
   const size_t dimensions = sizes.size() - (channels(format) > 1 && !sizes.empty() ? 1 : 0);
-  if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized)) refuse("normalized", "True, False or None", normalized);
+  if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized)) throw_invalid("normalized", "True, False or None", normalized);
   options.normalized = normalized.is_none() ? !may_be_unnormalized(dimensions, options.address) : normalized.cast<bool>();
   const ReleasedGil release;
-  return ready_image(std::move(context), format, sizes, options, check_signals);
+  return create_ready_image(std::move(context), format, sizes, options, check_signals);
 }
 
 py::array to_numpy(const Image& self) {
@@ -67,7 +67,7 @@ py::array to_numpy(const Image& self) {
 }
 
 void upload_array(const Image& self, const py::array& array) {
-  refuse_masked(array, "array");
+  reject_masked(array, "array");
   const py::dtype dtype = numpy_dtype(channel_type(self.format()));
   if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || shape_of(array) != self.shape())
     throw BindingError("K5", "array", "", to_string(TensorDesc(channel_type(self.format()), self.shape())) + ", or what converts exactly",
@@ -81,9 +81,9 @@ void upload_array(const Image& self, const py::array& array) {
 using ImageClass = py::class_<Image, std::shared_ptr<Image>>;
 
 // Binds construction and properties.
-void bind_image_facts(ImageClass& image) {
+void bind_image_properties(ImageClass& image) {
   image
-      .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
+      .def(py::init(&make_image), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
            py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
            "Create an image with undefined content.\n"
            "format: in GLSL's notation. Floats: 'r32f', 'rg32f', 'rgba32f', 'r16f', 'rg16f', 'rgba16f'. Normalised bytes, floats from 0 to "
@@ -136,7 +136,7 @@ void bind_image_texels(ImageClass& image) {
 
 void bind_image(py::module_& module) {
   ImageClass image(module, "Image", "Texels in device memory, for the image arguments of kernels. Also a context manager.");
-  bind_image_facts(image);
+  bind_image_properties(image);
   bind_image_texels(image);
 }
 

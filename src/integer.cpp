@@ -7,17 +7,17 @@ namespace py = pybind11;
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDigits = 60;  // longest number that a message quotes, in digits
+constexpr size_t kMaxDigits = 60;  // longest number that a message quotes, in digits
 
-std::string digits(const py::handle& number) {
+std::string format_long_integer(const py::handle& number) {
   const auto text = py::reinterpret_steal<py::object>(PyNumber_ToBase(number.ptr(), 16));
   if (!text) throw py::error_already_set();
-  const bool is_long = text.cast<std::string>().size() > kMostDigits;  // Python refuses to print very long integers in decimal
-  return is_long ? text.cast<std::string>().substr(0, kMostDigits) + "..." : py::str(number).cast<std::string>();
+  const bool is_long = text.cast<std::string>().size() > kMaxDigits;  // Python refuses to print very long integers in decimal
+  return is_long ? text.cast<std::string>().substr(0, kMaxDigits) + "..." : py::str(number).cast<std::string>();
 }
 
 template <typename T>
-T within(const Integer& given, const char* user, const std::string& what, const char* rule = "") {
+T checked_cast(const Integer& given, const char* user, const std::string& what, const char* rule = "") {
   if (const auto value = given.as<T>()) return *value;
   throw GraphError(user, what + " of " + std::to_string(sizeof(T) * 8) + " bits expected; given " + given.text(), rule);
 }
@@ -25,8 +25,8 @@ T within(const Integer& given, const char* user, const std::string& what, const 
 }  // namespace
 
 std::string number_text(const py::handle& number) {
-  Integer whole;
-  return whole.load(number) ? whole.text() : py::repr(number).cast<std::string>();
+  Integer integer;
+  return integer.load(number) ? integer.text() : py::repr(number).cast<std::string>();
 }
 
 bool Integer::load(const py::handle& given) {
@@ -48,7 +48,7 @@ bool Integer::load(const py::handle& given) {
     if (!PyErr_Occurred()) return true;
     PyErr_Clear();
   }
-  text_ = digits(number);
+  text_ = format_long_integer(number);
   return true;
 }
 
@@ -79,7 +79,7 @@ uint64_t execution_argument(const Integer& id) {
 std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what) {
   std::vector<int64_t> values;
   values.reserve(sizes.size());
-  for (const Integer& size : sizes) values.push_back(within<int64_t>(size, what, "numbers", "R8"));
+  for (const Integer& size : sizes) values.push_back(checked_cast<int64_t>(size, what, "numbers", "R8"));
   return values;
 }
 
@@ -88,7 +88,7 @@ std::optional<Strides> strides_argument(const std::optional<Integers>& strides) 
 }
 
 int axis_argument(const Integer& axis, const char* what) {
-  return within<int>(axis, what, "an axis");
+  return checked_cast<int>(axis, what, "an axis");
 }
 
 std::vector<int> axes_argument(const Integers& axes, const char* what) {
@@ -98,7 +98,7 @@ std::vector<int> axes_argument(const Integers& axes, const char* what) {
 }
 
 std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point) {
-  return zero_point ? std::optional(within<int32_t>(*zero_point, "zero_point", "a number")) : std::nullopt;
+  return zero_point ? std::optional(checked_cast<int32_t>(*zero_point, "zero_point", "a number")) : std::nullopt;
 }
 
 std::optional<int> channel_axis_argument(const std::optional<Integer>& axis) {

@@ -27,12 +27,12 @@ class Integer {
   template <typename T>
   std::optional<T> as() const {
     if (!text_.empty()) return {};
-    constexpr auto most = static_cast<uint64_t>(std::numeric_limits<T>::max());
-    if (!negative_) return magnitude_ <= most ? std::optional(static_cast<T>(magnitude_)) : std::nullopt;
+    constexpr auto max_value = static_cast<uint64_t>(std::numeric_limits<T>::max());
+    if (!negative_) return magnitude_ <= max_value ? std::optional(static_cast<T>(magnitude_)) : std::nullopt;
     if constexpr (std::is_unsigned_v<T>)
       return {};
     else
-      return magnitude_ <= most + 1 ? std::optional(static_cast<T>(-static_cast<int64_t>(magnitude_ - 1) - 1)) : std::nullopt;
+      return magnitude_ <= max_value + 1 ? std::optional(static_cast<T>(-static_cast<int64_t>(magnitude_ - 1) - 1)) : std::nullopt;
   }
 
  private:

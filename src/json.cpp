@@ -8,25 +8,26 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kNames = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";  // characters after a backslash, and their meanings
+constexpr std::string_view kEscapeLetters = "\"\\/bfnrt",
+                           kEscapedChars = "\"\\/\b\f\n\r\t";  // characters after a backslash, and their meanings
 
-constexpr int kMostDepth = 1000;  // nesting limit: far more than cache entries need, and safe for a thread's stack
+constexpr int kMaxDepth = 1000;  // nesting limit: far more than cache entries need, and safe for a thread's stack
 
 // Counts the nesting depth for its lifetime.
-struct Level {
-  explicit Level(int& all) : depth(all) {
-    if (depth == kMostDepth)
-      throw py::value_error("JSON: expected at most " + std::to_string(kMostDepth) + " lists and dicts in one another");
+struct DepthGuard {
+  explicit DepthGuard(int& all) : depth(all) {
+    if (depth == kMaxDepth)
+      throw py::value_error("JSON: expected at most " + std::to_string(kMaxDepth) + " lists and dicts in one another");
     ++depth;
   }
-  ~Level() { --depth; }
-  Level(const Level&) = delete;
+  ~DepthGuard() { --depth; }
+  DepthGuard(const DepthGuard&) = delete;
   int& depth;
 };
 
-py::object owned(PyObject* made) {
-  if (!made) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(made);
+py::object take_ownership(PyObject* result) {
+  if (!result) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
 }
 
 // Parses JSON into Python objects like json.loads(). Loading models and tuned kernels reads cache entries, and importing Python's json
@@ -36,9 +37,9 @@ class JsonReader {
   explicit JsonReader(std::string_view text) : text_(text) {}
 
   py::object document() {
-    py::object made = value();
+    py::object result = value();
     if (next() != '\0' || at_ != text_.size()) fail("its end");
-    return made;
+    return result;
   }
 
  private:
@@ -47,21 +48,21 @@ class JsonReader {
   }
 
   // The current character, or NUL at the end.
-  char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  char current() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
   // Skips whitespace and returns the next character.
   char next() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
-    return here();
+    return current();
   }
 
-  bool takes(char wanted) {
-    if (next() != wanted) return false;
+  bool consume(char expected_char) {
+    if (next() != expected_char) return false;
     ++at_;
     return true;
   }
 
-  bool takes(std::string_view word) {
+  bool consume(std::string_view word) {
     if (!text_.substr(at_).starts_with(word)) return false;
     at_ += word.size();
     return true;
@@ -76,16 +77,16 @@ class JsonReader {
       case '{':
         return dict();
       case 't':
-        if (takes("true")) return py::bool_(true);
+        if (consume("true")) return py::bool_(true);
         break;
       case 'f':
-        if (takes("false")) return py::bool_(false);
+        if (consume("false")) return py::bool_(false);
         break;
       case 'n':
-        if (takes("null")) return py::none();
+        if (consume("null")) return py::none();
         break;
       case 'N':
-        if (takes("NaN")) return py::float_(std::numeric_limits<double>::quiet_NaN());
+        if (consume("NaN")) return py::float_(std::numeric_limits<double>::quiet_NaN());
         break;
       default:
         return number();
@@ -94,116 +95,116 @@ class JsonReader {
   }
 
   py::object list() {
-    const Level level(depth_);
-    py::list made;
+    const DepthGuard depth_guard(depth_);
+    py::list result;
     ++at_;
-    if (takes(']')) return made;
+    if (consume(']')) return result;
     do {
-      if (PyList_Append(made.ptr(), value().ptr()) != 0) throw py::error_already_set();
-    } while (takes(','));
-    if (!takes(']')) fail("',' or ']'");
-    return made;
+      if (PyList_Append(result.ptr(), value().ptr()) != 0) throw py::error_already_set();
+    } while (consume(','));
+    if (!consume(']')) fail("',' or ']'");
+    return result;
   }
 
   py::object dict() {
-    const Level level(depth_);
-    py::dict made;
+    const DepthGuard depth_guard(depth_);
+    py::dict result;
     ++at_;
-    if (takes('}')) return made;
+    if (consume('}')) return result;
     do {
       if (next() != '"') fail("a name in quotes");
       const py::object key = string();
-      if (!takes(':')) fail("':'");
-      if (PyDict_SetItem(made.ptr(), key.ptr(), value().ptr()) != 0) throw py::error_already_set();
-    } while (takes(','));
-    if (!takes('}')) fail("',' or '}'");
-    return made;
+      if (!consume(':')) fail("':'");
+      if (PyDict_SetItem(result.ptr(), key.ptr(), value().ptr()) != 0) throw py::error_already_set();
+    } while (consume(','));
+    if (!consume('}')) fail("',' or '}'");
+    return result;
   }
 
-  size_t digits() {
+  size_t skip_digits() {
     const size_t first = at_;
-    while (here() >= '0' && here() <= '9') ++at_;
+    while (current() >= '0' && current() <= '9') ++at_;
     return at_ - first;
   }
 
   py::object number() {
     const size_t first = at_;
-    const bool negative = here() == '-';
+    const bool negative = current() == '-';
     if (negative) ++at_;
-    if (takes("Infinity")) return py::float_(negative ? -HUGE_VAL : HUGE_VAL);
-    const bool zero = here() == '0';
-    const size_t whole = digits();
-    if (whole == 0 || (zero && whole > 1)) fail("a value");
+    if (consume("Infinity")) return py::float_(negative ? -HUGE_VAL : HUGE_VAL);
+    const bool zero = current() == '0';
+    const size_t num_digits = skip_digits();
+    if (num_digits == 0 || (zero && num_digits > 1)) fail("a value");
     bool exact = true;
-    if (here() == '.') {
+    if (current() == '.') {
       ++at_;
       exact = false;
-      if (digits() == 0) fail("a digit");
+      if (skip_digits() == 0) fail("a digit");
     }
-    if (here() == 'e' || here() == 'E') {
+    if (current() == 'e' || current() == 'E') {
       ++at_;
       exact = false;
-      if (here() == '+' || here() == '-') ++at_;
-      if (digits() == 0) fail("a digit");
+      if (current() == '+' || current() == '-') ++at_;
+      if (skip_digits() == 0) fail("a digit");
     }
     return exact ? integer(text_.substr(first, at_ - first)) : real(text_.substr(first, at_ - first));
   }
 
   static py::object integer(std::string_view digits) {
     const std::string copy(digits);
-    return owned(PyLong_FromString(copy.c_str(), nullptr, 10));
+    return take_ownership(PyLong_FromString(copy.c_str(), nullptr, 10));
   }
 
   static py::object real(std::string_view digits) {
     const std::string copy(digits);
-    const double made = PyOS_string_to_double(copy.c_str(), nullptr, nullptr);
-    if (made == -1.0 && PyErr_Occurred()) throw py::error_already_set();
-    return py::float_(made);
+    const double result = PyOS_string_to_double(copy.c_str(), nullptr, nullptr);
+    if (result == -1.0 && PyErr_Occurred()) throw py::error_already_set();
+    return py::float_(result);
   }
 
   // Allows lone surrogates, as Python strings do.
-  static py::object decoded(std::string_view utf8) {
-    return owned(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "surrogatepass"));
+  static py::object decode_utf8(std::string_view utf8) {
+    return take_ownership(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "surrogatepass"));
   }
 
   py::object string() {
     const size_t first = ++at_;
     while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= ' ') ++at_;
-    if (here() == '"') return decoded(text_.substr(first, at_++ - first));
-    std::string made(text_.substr(first, at_ - first));
-    while (here() != '"') {
-      if (static_cast<unsigned char>(here()) < ' ') fail("a character of a string");
+    if (current() == '"') return decode_utf8(text_.substr(first, at_++ - first));
+    std::string result(text_.substr(first, at_ - first));
+    while (current() != '"') {
+      if (static_cast<unsigned char>(current()) < ' ') fail("a character of a string");
       const char one = text_[at_++];
-      one == '\\' ? escape(made) : made.push_back(one);
+      one == '\\' ? escape(result) : result.push_back(one);
     }
     ++at_;
-    return decoded(made);
+    return decode_utf8(result);
   }
 
-  void escape(std::string& made) {
-    const char name = here();
-    const size_t place = name == '\0' ? std::string_view::npos : kNames.find(name);
-    if (place == std::string_view::npos && name != 'u') fail("an escape");
+  void escape(std::string& result) {
+    const char name = current();
+    const size_t escape_index = name == '\0' ? std::string_view::npos : kEscapeLetters.find(name);
+    if (escape_index == std::string_view::npos && name != 'u') fail("an escape");
     ++at_;
-    if (name != 'u') return made.push_back(kMeant[place]);
-    uint32_t code = unit();
+    if (name != 'u') return result.push_back(kEscapedChars[escape_index]);
+    uint32_t code = utf16_unit();
     if (code >= 0xd800 && code < 0xdc00 && text_.substr(at_).starts_with("\\u")) {
       const size_t before = at_;
       at_ += 2;
-      const uint32_t low = unit();
+      const uint32_t low = utf16_unit();
       if (low >= 0xdc00 && low < 0xe000) {
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
       } else {
         at_ = before;  // lone high surrogate
       }
     }
-    append(made, code);
+    append(result, code);
   }
 
-  uint32_t unit() {
+  uint32_t utf16_unit() {
     uint32_t code = 0;
     for (int i = 0; i < 4; ++i, ++at_) {
-      const char one = here();
+      const char one = current();
       const bool digit = one >= '0' && one <= '9';
       const char letter = static_cast<char>(one | 0x20);
       if (!digit && !(letter >= 'a' && letter <= 'f')) fail("four hexadecimal digits");
@@ -212,20 +213,20 @@ class JsonReader {
     return code;
   }
 
-  static void append(std::string& made, uint32_t code) {
-    const auto tail = [&](int shift) { made.push_back(static_cast<char>(0x80 | (code >> shift & 0x3f))); };
-    if (code < 0x80) return made.push_back(static_cast<char>(code));
+  static void append(std::string& result, uint32_t code) {
+    const auto append_continuation = [&](int shift) { result.push_back(static_cast<char>(0x80 | (code >> shift & 0x3f))); };
+    if (code < 0x80) return result.push_back(static_cast<char>(code));
     if (code < 0x800) {
-      made.push_back(static_cast<char>(0xc0 | code >> 6));
+      result.push_back(static_cast<char>(0xc0 | code >> 6));
     } else if (code < 0x10000) {
-      made.push_back(static_cast<char>(0xe0 | code >> 12));
-      tail(6);
+      result.push_back(static_cast<char>(0xe0 | code >> 12));
+      append_continuation(6);
     } else {
-      made.push_back(static_cast<char>(0xf0 | code >> 18));
-      tail(12);
-      tail(6);
+      result.push_back(static_cast<char>(0xf0 | code >> 18));
+      append_continuation(12);
+      append_continuation(6);
     }
-    tail(0);
+    append_continuation(0);
   }
 
   std::string_view text_;
@@ -247,7 +248,7 @@ class JsonWriter {
     } else if (PyUnicode_Check(object)) {
       string(given);
     } else if (PyLong_Check(object)) {
-      text_ += owned(PyNumber_ToBase(object, 10)).cast<std::string>();
+      text_ += take_ownership(PyNumber_ToBase(object, 10)).cast<std::string>();
     } else if (PyFloat_Check(object)) {
       real(given);
     } else if (PyList_Check(object) || PyTuple_Check(object)) {
@@ -263,7 +264,7 @@ class JsonWriter {
 
  private:
   void list(const py::handle& given) {
-    const Level level(depth_);
+    const DepthGuard depth_guard(depth_);
     text_ += '[';
     std::string_view before;
     for (const auto& one : given) {
@@ -275,7 +276,7 @@ class JsonWriter {
   }
 
   void dict(const py::dict& given) {
-    const Level level(depth_);
+    const DepthGuard depth_guard(depth_);
     py::list keys(given);
     if (sorted_ && PyList_Sort(keys.ptr()) != 0) throw py::error_already_set();
     text_ += '{';
@@ -310,20 +311,20 @@ class JsonWriter {
   }
 
   void character(uint32_t code) {
-    const size_t place = code < 0x80 ? kMeant.find(static_cast<char>(code)) : std::string_view::npos;
-    if (place != std::string_view::npos && code != '/') {
-      text_ += {'\\', kNames[place]};
+    const size_t escape_index = code < 0x80 ? kEscapedChars.find(static_cast<char>(code)) : std::string_view::npos;
+    if (escape_index != std::string_view::npos && code != '/') {
+      text_ += {'\\', kEscapeLetters[escape_index]};
     } else if (code >= ' ' && code < 0x7f) {
       text_ += static_cast<char>(code);
     } else if (code < 0x10000) {
-      unit(code);
+      utf16_unit(code);
     } else {
-      unit(0xd800 + ((code - 0x10000) >> 10));
-      unit(0xdc00 + ((code - 0x10000) & 0x3ff));
+      utf16_unit(0xd800 + ((code - 0x10000) >> 10));
+      utf16_unit(0xdc00 + ((code - 0x10000) & 0x3ff));
     }
   }
 
-  void unit(uint32_t code) {
+  void utf16_unit(uint32_t code) {
     text_ += "\\u";
     for (int shift = 12; shift >= 0; shift -= 4) text_ += "0123456789abcdef"[code >> shift & 0xf];
   }
@@ -333,21 +334,21 @@ class JsonWriter {
   std::string text_;
 };
 
-std::string written(const py::handle& value, bool sort_keys) {
+std::string write_json(const py::handle& value, bool sort_keys) {
   JsonWriter writer(sort_keys);
   writer.value(value);
   return writer.text();
 }
 
-py::object parsed(const py::bytes& text) {
+py::object parse_json(const py::bytes& text) {
   return JsonReader(std::string_view(text)).document();
 }
 
 }  // namespace
 
 void bind_json(py::module_& module) {
-  module.def("parse_json", &parsed, py::arg("text"), "Parse JSON like json.loads(). Raise ValueError if it is invalid.");
-  module.def("json_text", &written, py::arg("value"), py::kw_only(), py::arg("sort_keys") = false,
+  module.def("parse_json", &parse_json, py::arg("text"), "Parse JSON like json.loads(). Raise ValueError if it is invalid.");
+  module.def("json_text", &write_json, py::arg("value"), py::kw_only(), py::arg("sort_keys") = false,
              "Serialise a value to JSON like json.dumps(). Raise TypeError for unsupported types.");
 }
 

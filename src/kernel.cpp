@@ -21,13 +21,13 @@ struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
   std::shared_ptr<KernelCalls> calls;
-  std::shared_ptr<const KernelVariant> plain;  // the fp32 build
+  std::shared_ptr<const KernelVariant> fp32_variant;  // the fp32 build
 
-  const Interface& interface() const { return plain->interface(); }
+  const Interface& interface() const { return fp32_variant->interface(); }
 };
 
 // An array argument and its elements in row-major order, sharing memory if it already is.
-struct GivenArray {
+struct NumpyArgument {
   std::string name;
   py::array given, native;  // native: row-major; of structs
   HostTensor host;
@@ -42,7 +42,7 @@ struct GivenArray {
 // Converted and checked arguments of a call.
 struct ConvertedArguments {
   KernelArguments arguments;
-  std::vector<GivenArray> arrays;
+  std::vector<NumpyArgument> arrays;
 };
 
 TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
@@ -75,8 +75,8 @@ void add_push_constant(ConvertedArguments& converted, const std::string& name, c
 }
 
 // Raw bytes of an array of structs, one row each.
-GivenArray structures_of(const std::string& name, const py::array& given) {
-  GivenArray array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
+NumpyArgument struct_argument(const std::string& name, const py::array& given) {
+  NumpyArgument array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
   if (!(given.flags() & py::array::c_style)) array.native = py::module_::import("numpy").attr("ascontiguousarray")(given).cast<py::array>();
   Shape shape = shape_of(array.native);
   shape.push_back(array.native.itemsize());
@@ -85,8 +85,8 @@ GivenArray structures_of(const std::string& name, const py::array& given) {
   return array;
 }
 
-GivenArray array_of(const std::string& name, const py::array& given) {
-  if (given.dtype().has_fields()) return structures_of(name, given);
+NumpyArgument numpy_argument(const std::string& name, const py::array& given) {
+  if (given.dtype().has_fields()) return struct_argument(name, given);
   return {name, given, {}, host_tensor(given, "argument '" + name + "'"), nullptr};
 }
 
@@ -112,34 +112,35 @@ void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const s
   else if (py::isinstance<Image>(value))
     converted.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
   else if (is_foreign_array(value)) {
-    const auto shared = cuda_tensor_of(value, kernel.context);
+    const auto shared = find_cuda_tensor(value, kernel.context);
     add_argument(converted, kernel, name, shared ? py::cast(*shared) : foreign_array(kernel, name, value));
   } else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(converted, name, value);
   else
-    converted.arrays.push_back(array_of(name, value.cast<py::array>()));
+    converted.arrays.push_back(numpy_argument(name, value.cast<py::array>()));
 }
 
-std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
+std::array<uint64_t, 3> parse_counts(const char* key, const py::object& value) {
   Numbers numbers;
-  const auto refuse = [&] {
+  const auto throw_error = [&] {
     throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::repr(value).cast<std::string>());
   };
-  if (!is_sequence(value) && !PyNumber_Check(value.ptr())) refuse();
+  if (!is_sequence(value) && !PyNumber_Check(value.ptr())) throw_error();
   add_numbers(numbers, key, value);
   const auto is_count = [](const Number& number) {
     return std::holds_alternative<int64_t>(number) && std::get<int64_t>(number) >= 0 && std::get<int64_t>(number) <= UINT32_MAX;
   };
   const auto& values = numbers.values;
-  if (values.empty() || values.size() > 3 || numbers.shape.size() > 1 || !std::all_of(values.begin(), values.end(), is_count)) refuse();
+  if (values.empty() || values.size() > 3 || numbers.shape.size() > 1 || !std::all_of(values.begin(), values.end(), is_count))
+    throw_error();
   std::array<uint64_t, 3> result{1, 1, 1};
   for (size_t i = 0; i < values.size(); ++i) result[i] = static_cast<uint64_t>(std::get<int64_t>(values[i]));
   return result;
 }
 
 // Arguments of a call, and the launch size.
-struct Given {
-  py::dict in_dict;
+struct CallArguments {
+  py::dict positional_dict;
   py::kwargs by_name;
   LaunchSize size;
 };
@@ -150,14 +151,14 @@ bool has_argument(const PyKernel& kernel, const char* name) {
 }
 
 // Rejects a kernel argument whose name is reserved for call options.
-[[noreturn]] void refuse_reserved(const std::string& key, const std::string& meaning) {
+[[noreturn]] void reject_reserved(const std::string& key, const std::string& meaning) {
   throw BindingError("K3", "argument '" + key + "'", key,
                      "its value in a dict, since " + key + "= is " + meaning + ": kernel({\"" + key + "\": value}, threads=...)",
                      "nothing");
 }
 
 // Group counts that the device reads at launch.
-LaunchSize counts_of(const Tensor& given, const std::string& name) {
+LaunchSize group_counts(const Tensor& given, const std::string& name) {
   const TensorDesc& desc = given.desc();
   const BufferRange range = given.range();
   if (desc.dtype != DType::uint32 || desc.shape != Shape{3} || !desc.is_packed() || range.offset % 4 != 0)
@@ -165,40 +166,40 @@ LaunchSize counts_of(const Tensor& given, const std::string& name) {
   return {true, {1, 1, 1}, {range.buffer, range.offset, kGuardCounts}};
 }
 
-LaunchSize launch_size(const PyKernel& kernel, const Given& given) {
+LaunchSize launch_size(const PyKernel& kernel, const CallArguments& given) {
   const bool threads = given.by_name.contains("threads"), groups = given.by_name.contains("groups");
   for (const char* key : {"threads", "groups"})
-    if (has_argument(kernel, key) && !given.in_dict.contains(key)) refuse_reserved(key, "the size of the launch");
+    if (has_argument(kernel, key) && !given.positional_dict.contains(key)) reject_reserved(key, "the size of the launch");
   if (threads == groups)
     throw BindingError("K8", "threads", kernel.kernel->name(), "either threads= (invocations) or groups= (workgroups)",
                        threads ? "both" : "neither");
   const char* key = threads ? "threads" : "groups";
   if (py::isinstance<Tensor>(given.by_name[key])) {
-    if (groups) return counts_of(given.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
+    if (groups) return group_counts(given.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
     throw BindingError("K8", key, kernel.kernel->name(), "numbers; groups= takes workgroups that are in a tensor", "a Tensor");
   }
-  return {groups, counts(key, given.by_name[key])};
+  return {groups, parse_counts(key, given.by_name[key])};
 }
 
-Given given_of(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  Given given{{}, std::move(by_name), {}};
+CallArguments parse_call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
+  CallArguments given{{}, std::move(by_name), {}};
   if (positional.size() > 1 || (positional.size() == 1 && !py::isinstance<py::dict>(positional[0])))
     throw BindingError("K5", "arguments", kernel.kernel->name(), "arguments by name, or one dict of them",
                        positional.size() == 1 ? type_name(positional[0]) : std::to_string(positional.size()) + " without a name");
-  if (positional.size() == 1) given.in_dict = positional[0].cast<py::dict>();
+  if (positional.size() == 1) given.positional_dict = positional[0].cast<py::dict>();
   given.size = launch_size(kernel, given);
   given.by_name.attr("pop")(given.size.in_groups ? "groups" : "threads");
   return given;
 }
 
-ConvertedArguments convert(const PyKernel& kernel, const Given& given) {
+ConvertedArguments convert(const PyKernel& kernel, const CallArguments& given) {
   ConvertedArguments converted;
   std::set<std::string> names;
-  for (const py::dict& arguments : {given.in_dict, py::dict(given.by_name)})
+  for (const py::dict& arguments : {given.positional_dict, py::dict(given.by_name)})
     for (const auto& [key, value] : arguments) {
       if (!py::isinstance<py::str>(key))
         throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(key).cast<std::string>());
-      const auto text = key.cast<std::string>(), name = kernel.interface().argument_name(text);
+      const auto text = key.cast<std::string>(), name = kernel.interface().resolve_argument_name(text);
       if (!names.insert(name).second)
         throw BindingError("K4", "argument '" + text + "'", text, "one value for '" + name + "'", "two of them");
       add_argument(converted, kernel, name, value);
@@ -207,14 +208,14 @@ ConvertedArguments convert(const PyKernel& kernel, const Given& given) {
 }
 
 BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
-  const Given given_arguments = given_of(self, positional, std::move(by_name));
+  const CallArguments given_arguments = parse_call(self, positional, std::move(by_name));
   ConvertedArguments converted = convert(self, given_arguments);
   for (const auto& array : converted.arrays) {
     const auto& [name, given, native, host, layout] = array;
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
-    TensorArgument argument = tensor_argument(name, tensor_of(host, self.context));
+    TensorArgument argument = tensor_argument(name, upload_tensor(host, self.context));
     argument.layout = layout.get();
     converted.arguments.emplace_back(name, argument);
   }
@@ -242,8 +243,8 @@ void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
 
 // Returns a temporary array for each result that cannot be written to the given array directly.
 std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
-  std::vector<py::array> staged(converted.arrays.size());
-  for (size_t i = 0; i < staged.size(); ++i) {
+  std::vector<py::array> temporaries(converted.arrays.size());
+  for (size_t i = 0; i < temporaries.size(); ++i) {
     const auto& [name, given, native, host, layout] = converted.arrays[i];
     ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, host.desc.element_bytes()), nullptr,
                                                      converted.arrays[i].last_axis(), layout.get());
@@ -252,11 +253,11 @@ std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::v
       argument.target = const_cast<std::byte*>(host.data);
       continue;
     }
-    staged[i] = layout ? py::array(given.dtype(), std::vector<py::ssize_t>(given.shape(), given.shape() + given.ndim()))
-                       : empty_array(host.desc.dtype, host.desc.shape);
-    argument.target = static_cast<std::byte*>(staged[i].mutable_data());
+    temporaries[i] = layout ? py::array(given.dtype(), std::vector<py::ssize_t>(given.shape(), given.shape() + given.ndim()))
+                            : empty_array(host.desc.dtype, host.desc.shape);
+    argument.target = static_cast<std::byte*>(temporaries[i].mutable_data());
   }
-  return staged;
+  return temporaries;
 }
 
 // Returns the out-of-bounds error, if any, so that it is thrown after results are copied back.
@@ -278,35 +279,35 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
 }
 
 // Maximum wait of a call in seconds; nullopt: unlimited.
-std::optional<double> take_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
+std::optional<double> pop_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
   const bool in_dict = positional.size() == 1 && py::isinstance<py::dict>(positional[0]) && positional[0].contains("timeout");
-  if (has_argument(kernel, "timeout") && !in_dict) refuse_reserved("timeout", "how long the call waits");
+  if (has_argument(kernel, "timeout") && !in_dict) reject_reserved("timeout", "how long the call waits");
   if (!by_name.contains("timeout")) return {};
   const py::object given = by_name.attr("pop")("timeout");
   if (given.is_none()) return {};
-  const auto refuse = [&] {
+  const auto throw_error = [&] {
     throw BindingError("K8", "timeout", kernel.kernel->name(), "a number of seconds from 0, or None", py::repr(given).cast<std::string>());
   };
-  if (!PyNumber_Check(given.ptr()) || is_other_number(given)) refuse();
+  if (!PyNumber_Check(given.ptr()) || is_unsupported_number(given)) throw_error();
   const double seconds = PyFloat_AsDouble(given.ptr());
-  if (seconds == -1.0 && PyErr_Occurred()) PyErr_Clear(), refuse();
-  if (!(seconds >= 0)) refuse();
+  if (seconds == -1.0 && PyErr_Occurred()) PyErr_Clear(), throw_error();
+  if (!(seconds >= 0)) throw_error();
   return seconds;
 }
 
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
   const PyKernel self = kernel;  // copy, since another thread may replace it
-  const std::optional<double> timeout = take_timeout(self, positional, by_name);
-  const Given given = given_of(self, positional, std::move(by_name));
+  const std::optional<double> timeout = pop_timeout(self, positional, by_name);
+  const CallArguments given = parse_call(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert(self, given);
   check_overlaps(self, converted);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(converted.arrays.size());
-  const std::vector<py::array> staged = result_arrays(converted, arrays);
+  const std::vector<py::array> temporaries = result_arrays(converted, arrays);
   const std::exception_ptr error = run_and_log(self, converted, arrays, given.size, timeout);
-  for (size_t i = 0; i < staged.size(); ++i)
-    if (staged[i].size() > 0 && is_written(self, converted.arrays[i].name))
-      py::module_::import("numpy").attr("copyto")(converted.arrays[i].given, staged[i]);
+  for (size_t i = 0; i < temporaries.size(); ++i)
+    if (temporaries[i].size() > 0 && is_written(self, converted.arrays[i].name))
+      py::module_::import("numpy").attr("copyto")(converted.arrays[i].given, temporaries[i]);
   if (error) std::rethrow_exception(error);
 }
 
@@ -318,7 +319,7 @@ SpecValues spec_values(const py::dict& spec) {
     const auto text = name.cast<std::string>();
     Numbers numbers;
     add_numbers(numbers, text, value);
-    if (!numbers.shape.empty()) refuse_argument(text, value);
+    if (!numbers.shape.empty()) throw_argument_error(text, value);
     values.emplace_back(text, numbers.values.front());
   }
   std::sort(values.begin(), values.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
@@ -326,18 +327,18 @@ SpecValues spec_values(const py::dict& spec) {
 }
 
 py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std::optional<uint32_t> length) {
-  const std::string name = self.interface().argument_name(given_name);
+  const std::string name = self.interface().resolve_argument_name(given_name);
   const auto* binding = self.interface().find_binding(name);
-  const auto refuse = [&](const std::string& expected, const std::string& given) {
+  const auto throw_error = [&](const std::string& expected, const std::string& given) {
     throw BindingError("K4", "argument '" + name + "'", name, expected, given);
   };
-  if (!binding || binding->name != name || is_debug_binding(name)) refuse("the array of a buffer", "'" + name + "'");
+  if (!binding || binding->name != name || is_debug_binding(name)) throw_error("the array of a buffer", "'" + name + "'");
   if (!binding->layout) throw UnsupportedError("'" + name + "' has more members than a dtype is made of");
   const auto& members = binding->layout->members;
   const bool has_length =
       binding->is_block && !members.empty() && !members.back().layout.axes.empty() && members.back().layout.axes.front() == 0;
-  if (has_length && !length) refuse("length=, since '" + name + "' stands behind other members of its block", "no length");
-  if (!has_length && length) refuse("no length: this is the dtype of one element", "length=" + std::to_string(*length));
+  if (has_length && !length) throw_error("length=, since '" + name + "' stands behind other members of its block", "no length");
+  if (!has_length && length) throw_error("no length: this is the dtype of one element", "length=" + std::to_string(*length));
   return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
@@ -349,10 +350,10 @@ py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declare
   return py::make_tuple(py::tuple(py::cast(is_vector ? layout.axes : declared.sizes)), py::tuple(py::cast(layout.axes)), members);
 }
 
-py::object layout_of(const PyKernel& self, const std::string& name) {
-  const auto* binding = self.interface().find_binding(self.interface().argument_name(name));
+py::object layout_record_of(const PyKernel& self, const std::string& name) {
+  const auto* binding = self.interface().find_binding(self.interface().resolve_argument_name(name));
   if (!binding || !binding->layout) return py::none();
-  const DeclaredSizes block = declared_sizes(self.plain->shader()->spirv, binding->binding);
+  const DeclaredSizes block = declared_sizes(self.fp32_variant->shader()->spirv, binding->binding);
   if (binding->is_block) return layout_record(*binding->layout, block);
   DeclaredSizes element = block.members.begin()->second;
   element.sizes.erase(element.sizes.begin());
@@ -373,23 +374,23 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A GLSL compute shader with the extension's types, called with arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const Record& spec,
-                       std::optional<std::map<std::string, std::string>> includes, const GivenOptions& options,
+                       std::optional<std::map<std::string, std::string>> includes, const OptionsArgument& options,
                        std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
-                       const GivenLocalSize& local_size, const py::bytes& spirv) {
-             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-             KernelText text{source, name, path, std::move(where), local_size_argument(local_size), words_of(spirv)};
+                       const LocalSizeArgument& local_size, const py::bytes& spirv) {
+             Includes include_paths{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+             KernelSource text{source, name, path, std::move(include_paths), local_size_argument(local_size), spirv_words(spirv)};
              auto kernel = std::make_shared<Kernel>(context, std::move(text), option_source(options), DebugOptions{debug, message_bytes});
-             const Macros defined(macros.begin(), macros.end());
+             const Macros macro_list(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
              if (!std::holds_alternative<std::monostate>(local_size))
                for (const auto& [constant, value] : constants)
                  if (constant.starts_with("local_size_"))
                    throw BindingError("K1", "specialization constant", constant, "local_size= alone, or constants of this name alone",
                                       "both");
-             PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
+             PyKernel kernel_object{context, kernel, std::make_shared<KernelCalls>(context, kernel, macro_list, constants), nullptr};
              const ReleasedGil release;
-             made.plain = kernel->variant(Storage::fp32, defined, constants);  // source errors are thrown here
-             return made;
+             kernel_object.fp32_variant = kernel->variant(Storage::fp32, macro_list, constants);  // source errors are thrown here
+             return kernel_object;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
@@ -413,15 +414,15 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
-          "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
+          "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.fp32_variant->shader()); },
           "The fp32 build, or the one for the given options.")
       .def_property_readonly(
           "variants",
           [](const PyKernel& self) {
-            std::map<std::string, std::shared_ptr<Shader>> found;
+            std::map<std::string, std::shared_ptr<Shader>> shaders_by_storage;
             for (const auto& variant : self.kernel->variants())
-              found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
-            return found;
+              shaders_by_storage.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
+            return shaders_by_storage;
           },
           "The builds so far: storage name -> Shader. A call adds the one that its arrays need.")
       .def_property_readonly(
@@ -433,12 +434,12 @@ void bind_kernel(py::module_& module) {
       .def(
           "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); }, "Return and clear the messages.")
       .def(
-          "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
+          "disassemble", [](const PyKernel& self) { return self.fp32_variant->shader()->disassemble(); },
           "Return the SPIR-V disassembly of the fp32 build, or of the one for the given options.")
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
-            return driver_record(*build_of(*self.kernel, self.plain, storage));
+            return driver_record(*find_build(*self.kernel, self.fp32_variant, storage));
           },
           py::arg("storage") = py::none(), "Return the driver's statistics for a build, by default the plain one.")
       .def(
@@ -450,7 +451,7 @@ void bind_kernel(py::module_& module) {
            "returns the dtype of the whole block.\n"
            "length: length of the runtime-sized array at the end of the block.\n"
            "Raise BindingError.")
-      .def("_layout", &layout_of, py::arg("name"),
+      .def("_layout", &layout_record_of, py::arg("name"),
            "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
            "members by name). None if there are too many members.")
       .def("bind", &bind,

@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-[[noreturn]] void refuse_argument(const std::string& name, const py::handle& value);
+[[noreturn]] void throw_argument_error(const std::string& name, const py::handle& value);
 // Whether the value is a complex number or a duration, which convert to float but are not valid.
-bool is_other_number(const py::handle& value);
+bool is_unsupported_number(const py::handle& value);
 bool is_sequence(const py::handle& value);
 // Rejects excessive nesting, since a list may contain itself.
 void check_depth(const std::string& name, size_t depth);

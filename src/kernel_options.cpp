@@ -12,8 +12,8 @@
 namespace pumice {
 namespace {
 
-// Boolean options that a dict may override; change_of() handles the others.
-constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
+// Boolean options that a dict may override; parse_option() handles the others.
+constexpr std::pair<std::string_view, bool ShaderOptions::*> kBoolOptions[] = {
     {"fp16_arithmetic", &ShaderOptions::fp16_arithmetic},
     {"fp16_uniform", &ShaderOptions::fp16_uniform},
     {"int8_storage", &ShaderOptions::int8_storage},
@@ -36,16 +36,16 @@ constexpr std::pair<std::string_view, bool ShaderOptions::*> kSwitches[] = {
 using OptionChange = std::function<void(ShaderOptions&)>;
 
 // The change requested by one entry. It holds no Python objects, because kernels compile without the GIL.
-OptionChange change_of(const std::string& key, const py::handle& value) {
-  for (const auto& [switched, member] : kSwitches)
-    if (key == switched) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };
+OptionChange parse_option(const std::string& key, const py::handle& value) {
+  for (const auto& [option, member] : kBoolOptions)
+    if (key == option) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };
   if (key == "generation")
-    return [chosen = generation_from_name(value.cast<std::string>())](ShaderOptions& options) { options.generation = chosen; };
-  if (key == "subgroup") return [chosen = value.cast<std::set<std::string>>()](ShaderOptions& options) { options.subgroup = chosen; };
-  if (key == "vulkan_minor") return [chosen = value.cast<int>()](ShaderOptions& options) { options.vulkan_minor = chosen; };
+    return [new_value = generation_from_name(value.cast<std::string>())](ShaderOptions& options) { options.generation = new_value; };
+  if (key == "subgroup") return [new_value = value.cast<std::set<std::string>>()](ShaderOptions& options) { options.subgroup = new_value; };
+  if (key == "vulkan_minor") return [new_value = value.cast<int>()](ShaderOptions& options) { options.vulkan_minor = new_value; };
   if (key == "profile")
-    return [added = value.cast<Profile::Macros>()](ShaderOptions& options) {
-      Profile::Macros macros = added;
+    return [new_macros = value.cast<Profile::Macros>()](ShaderOptions& options) {
+      Profile::Macros macros = new_macros;
       macros.insert(options.profile.macros().begin(), options.profile.macros().end());
       options.profile = Profile(std::move(macros));
     };
@@ -55,12 +55,12 @@ OptionChange change_of(const std::string& key, const py::handle& value) {
   throw py::type_error("Kernel: options: expected keywords of ShaderOptions; given '" + key + "'");
 }
 
-OptionSource changed_options(const Record& given) {
+OptionsCallback apply_overrides(const Record& given) {
   std::vector<OptionChange> changes;
   for (const auto& [key, value] : given) {
     const auto name = py::str(key).cast<std::string>();
     try {
-      changes.push_back(change_of(name, value));
+      changes.push_back(parse_option(name, value));
     } catch (const py::cast_error&) {
       throw py::type_error("Kernel: options['" + name + "']: expected a value as ShaderOptions takes it; given " + type_name(value));
     }
@@ -74,9 +74,9 @@ OptionSource changed_options(const Record& given) {
 
 }  // namespace
 
-OptionSource option_source(const GivenOptions& given) {
+OptionsCallback option_source(const OptionsArgument& given) {
   if (const auto* fixed = std::get_if<ShaderOptions>(&given)) return [options = *fixed](const ShaderOptions&) { return options; };
-  if (const auto* changes = std::get_if<Record>(&given)) return changed_options(*changes);
+  if (const auto* changes = std::get_if<Record>(&given)) return apply_overrides(*changes);
   return {};
 }
 

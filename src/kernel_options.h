@@ -9,8 +9,8 @@
 namespace pumice {
 
 // ShaderOptions replace all defaults for the device and arrays; a dict overrides individual keywords.
-using GivenOptions = std::variant<std::monostate, ShaderOptions, Record>;
+using OptionsArgument = std::variant<std::monostate, ShaderOptions, Record>;
 // Throws TypeError for an unknown keyword; invalid values throw when the kernel is compiled.
-OptionSource option_source(const GivenOptions& given);
+OptionsCallback option_source(const OptionsArgument& given);
 
 }  // namespace pumice

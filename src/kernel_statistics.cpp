@@ -40,35 +40,35 @@ py::dict record_of(const PipelineExecutable& one) {
 
 Record driver_record(const KernelVariant& variant) {
   size_t bytes = 0;
-  std::vector<PipelineExecutable> told;
-  std::optional<std::string> refusal;
+  std::vector<PipelineExecutable> reported;
+  std::optional<std::string> unsupported_reason;
   {
     const ReleasedGil release;  // the driver compiles here
     bytes = variant.spirv_bytes();
     try {
-      told = variant.executables();
+      reported = variant.executables();
     } catch (const UnsupportedError& error) {
-      refusal = error.what();
+      unsupported_reason = error.what();
     }
   }
   py::list executables;
-  for (const auto& one : told) executables.append(record_of(one));
+  for (const auto& one : reported) executables.append(record_of(one));
   Record record;
   record["storage"] = std::string(name(variant.shader()->options.storage));
   record["local_size"] = py::make_tuple(variant.local_size()[0], variant.local_size()[1], variant.local_size()[2]);
   record["spirv_bytes"] = variant.shader()->spirv.size() * sizeof(uint32_t);
   record["submitted_bytes"] = bytes;
-  record["refusal"] = refusal;
-  const Spills spills = spills_of(told);
+  record["refusal"] = unsupported_reason;
+  const Spills spills = find_spills(reported);
   record["spills"] = spills.amount();
   record["spill_bytes"] = spills.bytes;
   record["executables"] = executables;
   return record;
 }
 
-std::shared_ptr<const KernelVariant> build_of(Kernel& kernel, const std::shared_ptr<const KernelVariant>& plain,
-                                              const std::optional<std::string>& storage) {
-  if (!storage) return plain;
+std::shared_ptr<const KernelVariant> find_build(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
+                                                const std::optional<std::string>& storage) {
+  if (!storage) return fp32_variant;
   std::string builds;
   for (const auto& variant : kernel.variants()) {
     const std::string build(name(variant->shader()->options.storage));

@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-MemoryLayout read(const py::dtype& dtype, const std::string& what) {
+MemoryLayout read_layout(const py::dtype& dtype, const std::string& context) {
   MemoryLayout layout;
   py::dtype element = dtype;
   for (py::object pair = dtype.attr("subdtype"); !pair.is_none(); pair = element.attr("subdtype")) {
@@ -14,9 +14,9 @@ MemoryLayout read(const py::dtype& dtype, const std::string& what) {
   }
   layout.bytes = static_cast<uint32_t>(element.itemsize());
   if (!element.has_fields()) {
-    layout.scalar = scalar_of(dtype_of(element, what));
+    layout.scalar = to_scalar_type(engine_dtype(element, context));
     if (layout.scalar == ScalarType::other)
-      throw BindingError("K5", what, what, "a type that shaders have", py::str(element).cast<std::string>());
+      throw BindingError("K5", context, context, "a type that shaders have", py::str(element).cast<std::string>());
     return layout;
   }
   const py::object fields = element.attr("fields");
@@ -24,12 +24,12 @@ MemoryLayout read(const py::dtype& dtype, const std::string& what) {
     const py::object field = fields[key];
     const auto name = key.cast<std::string>();
     layout.members.push_back(
-        {name, field[py::int_(1)].cast<uint32_t>(), read(field[py::int_(0)].cast<py::dtype>(), what + ", field '" + name + "'")});
+        {name, field[py::int_(1)].cast<uint32_t>(), read_layout(field[py::int_(0)].cast<py::dtype>(), context + ", field '" + name + "'")});
   }
   return layout;
 }
 
-py::object dtype_of_structure(const MemoryLayout& layout, uint64_t length) {
+py::object struct_dtype(const MemoryLayout& layout, uint64_t length) {
   py::list names, formats, offsets;
   uint64_t bytes = layout.bytes;
   for (const auto& member : layout.members) {
@@ -39,29 +39,29 @@ py::object dtype_of_structure(const MemoryLayout& layout, uint64_t length) {
     offsets.append(member.offset);
     bytes = std::max(bytes, member.offset + static_cast<uint64_t>(format.itemsize()));
   }
-  py::dict made;
-  made["names"] = names;
-  made["formats"] = formats;
-  made["offsets"] = offsets;
-  made["itemsize"] = bytes;
-  return made;
+  py::dict result;
+  result["names"] = names;
+  result["formats"] = formats;
+  result["offsets"] = offsets;
+  result["itemsize"] = bytes;
+  return result;
 }
 
 }  // namespace
 
-std::shared_ptr<const MemoryLayout> memory_layout(const py::dtype& dtype, const std::string& what) {
-  return std::make_shared<const MemoryLayout>(read(dtype, what));
+std::shared_ptr<const MemoryLayout> memory_layout(const py::dtype& dtype, const std::string& context) {
+  return std::make_shared<const MemoryLayout>(read_layout(dtype, context));
 }
 
 py::dtype numpy_dtype(const MemoryLayout& layout, uint64_t length) {
-  py::object made = layout.scalar == ScalarType::other ? dtype_of_structure(layout, length)
-                                                       : py::object(numpy_dtype(dtype_from_name(std::string(name(layout.scalar)))));
+  py::object result = layout.scalar == ScalarType::other ? struct_dtype(layout, length)
+                                                         : py::object(numpy_dtype(dtype_from_name(std::string(name(layout.scalar)))));
   if (!layout.axes.empty()) {
     py::tuple axes(layout.axes.size());
     for (size_t i = 0; i < layout.axes.size(); ++i) axes[i] = layout.axes[i] == 0 ? length : uint64_t{layout.axes[i]};
-    made = py::make_tuple(py::dtype::from_args(made), axes);
+    result = py::make_tuple(py::dtype::from_args(result), axes);
   }
-  return py::dtype::from_args(made);
+  return py::dtype::from_args(result);
 }
 
 }  // namespace pumice

@@ -13,17 +13,17 @@ namespace {
 constexpr int kInfo = 20, kWarning = 30;  // values of Python's logging levels
 
 // Decodes shader output, which may contain arbitrary bytes.
-py::str text_of(const std::string& text) {
+py::str decode_utf8(const std::string& text) {
   return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-std::string place_of(const Message& message) {
+std::string format_location(const Message& message) {
   const auto& [x, y, z] = message.invocation;
   return message.file + ":" + std::to_string(message.line) + " [" + std::to_string(x) + ", " + std::to_string(y) + ", " +
          std::to_string(z) + "]";
 }
 
-std::string without_end(const std::string& text) {
+std::string strip_newline(const std::string& text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
@@ -36,7 +36,7 @@ void forward_log() {
   const bool warns = std::ranges::any_of(entries, [](const auto& entry) { return entry.first >= LogLevel::warning; });
   if (!imported && !warns) return;  // without the logging module, only warnings are shown
   const auto logger = py::module_::import("logging").attr("getLogger")("pumice");
-  for (const auto& [level, text] : entries) logger.attr("log")(static_cast<int>(level), "%s", text_of(text));
+  for (const auto& [level, text] : entries) logger.attr("log")(static_cast<int>(level), "%s", decode_utf8(text));
 }
 
 void log_messages(MessageLog& log) {
@@ -45,11 +45,12 @@ void log_messages(MessageLog& log) {
   if ((messages.empty() || !imported) && lost == 0) return;  // without the logging module, only warnings are shown
   const auto logger = py::module_::import("logging").attr("getLogger")("pumice.shader");
   if (logger.attr("isEnabledFor")(kInfo).cast<bool>())
-    for (const auto& message : messages) logger.attr("log")(kInfo, "%s %s", text_of(place_of(message)), text_of(without_end(message.text)));
+    for (const auto& message : messages)
+      logger.attr("log")(kInfo, "%s %s", decode_utf8(format_location(message)), decode_utf8(strip_newline(message.text)));
   if (lost > 0) logger.attr("log")(kWarning, "kernel '%s': %d messages lost", log.kernel(), lost);
 }
 
-void collect(Recording& recording, uint64_t id) {
+void collect_messages(Recording& recording, uint64_t id) {
   const auto logs = recording.message_logs();
   if (logs.empty()) return;
   std::exception_ptr error;
@@ -62,10 +63,10 @@ void collect(Recording& recording, uint64_t id) {
   if (error) std::rethrow_exception(error);
 }
 
-void collect_finished(Context& context) {
-  const Collected collected = [&] {
+void collect_finished_messages(Context& context) {
+  const CollectedMessages collected = [&] {
     const ReleasedGil release;
-    return collect_debugged(context);
+    return collect_debug_messages(context);
   }();
   for (const auto& log : collected.logs)
     if (log->has_unlogged()) log_messages(*log);
@@ -75,14 +76,15 @@ void collect_finished(Context& context) {
 void bind_messages(py::module_& module) {
   module.def("forward_log", &forward_log, "Forward the engine's log messages since the last call to the logger \"pumice\".");
   py::class_<Message>(module, "Message", "A message printed by an invocation of a kernel.")
-      .def_property_readonly("text", [](const Message& self) { return text_of(self.text); })
-      .def_property_readonly("file", [](const Message& self) { return text_of(self.file); })
+      .def_property_readonly("text", [](const Message& self) { return decode_utf8(self.text); })
+      .def_property_readonly("file", [](const Message& self) { return decode_utf8(self.file); })
       .def_readonly("line", &Message::line)
       .def_property_readonly(
           "invocation", [](const Message& self) { return py::make_tuple(self.invocation[0], self.invocation[1], self.invocation[2]); },
           "gl_GlobalInvocationID of the invocation, (x, y, z).")
-      .def("__str__", [](const Message& self) { return text_of(self.text); })
-      .def("__repr__", [](const Message& self) { return text_of("<Message " + place_of(self) + " '" + without_end(self.text) + "'>"); });
+      .def("__str__", [](const Message& self) { return decode_utf8(self.text); })
+      .def("__repr__",
+           [](const Message& self) { return decode_utf8("<Message " + format_location(self) + " '" + strip_newline(self.text) + "'>"); });
 }
 
 }  // namespace pumice

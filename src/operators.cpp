@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& given) {
+[[noreturn]] void throw_attribute_error(const std::string& name, const std::string& given) {
   throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + given);
 }
 
@@ -22,18 +22,18 @@ bool is_integer(const py::handle& value) {
   return PyIndex_Check(value.ptr()) != 0;
 }
 
-AttributeValue list_of(const std::string& name, const py::sequence& list) {
-  bool texts = false, integers = true;
+AttributeValue list_attribute(const std::string& name, const py::sequence& list) {
+  bool has_text = false, all_integers = true;
   for (const auto& item : list) {
-    texts = texts || is_text(item);
-    integers = integers && is_integer(item);
+    has_text = has_text || is_text(item);
+    all_integers = all_integers && is_integer(item);
   }
   try {
-    if (texts) return list.cast<std::vector<std::string>>();
-    if (integers) return list.cast<std::vector<int64_t>>();
+    if (has_text) return list.cast<std::vector<std::string>>();
+    if (all_integers) return list.cast<std::vector<int64_t>>();
     return list.cast<std::vector<double>>();
   } catch (const py::cast_error&) {
-    refuse(name, py::repr(list).cast<std::string>());
+    throw_attribute_error(name, py::repr(list).cast<std::string>());
   }
 }
 
@@ -44,11 +44,11 @@ AttributeValue attribute_value(const std::string& name, const py::handle& value)
     if (is_integer(value)) return value.cast<int64_t>();
     if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return attribute_real(value.cast<double>());
   } catch (const py::cast_error&) {
-    refuse(name, number_text(value));
+    throw_attribute_error(name, number_text(value));
   }
   if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value))
-    return list_of(name, py::reinterpret_borrow<py::sequence>(value));
-  refuse(name, type_name(value));
+    return list_attribute(name, py::reinterpret_borrow<py::sequence>(value));
+  throw_attribute_error(name, type_name(value));
 }
 
 std::vector<std::string_view> dtypes_of(const ValueRole& role) {
@@ -59,7 +59,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
 }
 
 // ONNX names of attribute types.
-std::string_view kind_of(const AttributeSchema& attribute) {
+std::string_view attribute_kind(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
 }
@@ -72,13 +72,13 @@ std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const 
   return pairs;
 }
 
-const OperatorRow& row_of(const std::string& name) {
+const OperatorRow& find_row(const std::string& name) {
   const OperatorRow* row = find_operator(name);
   return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
 // Converts an array, a number or a list of numbers (to int64 or float32, like attributes).
-HostTensor known_values(const py::object& given, const std::string& what) {
+HostTensor host_values(const py::object& given, const std::string& what) {
   if (py::isinstance<py::array>(given)) return host_tensor(given.cast<py::array>(), what);
   const py::module_ numpy = py::module_::import("numpy");
   const auto array = numpy.attr("asarray")(given).cast<py::array>();
@@ -88,13 +88,13 @@ HostTensor known_values(const py::object& given, const std::string& what) {
   return host_tensor(array, what);
 }
 
-using KnownInput =
+using OperatorInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
 // Inputs given as values, as a TensorDesc only, or as None.
-struct KnownInputs {
+struct OperatorInputs {
   std::vector<std::optional<HostTensor>> values;
-  std::vector<std::optional<TensorDesc>> described;
+  std::vector<std::optional<TensorDesc>> declared_descs;
 
   std::vector<const HostTensor*> hosts() const {
     std::vector<const HostTensor*> all;
@@ -103,21 +103,22 @@ struct KnownInputs {
   }
   std::vector<const TensorDesc*> descs() const {
     std::vector<const TensorDesc*> all;
-    for (size_t i = 0; i < values.size(); ++i) all.push_back(described[i] ? &*described[i] : values[i] ? &values[i]->desc : nullptr);
+    for (size_t i = 0; i < values.size(); ++i)
+      all.push_back(declared_descs[i] ? &*declared_descs[i] : values[i] ? &values[i]->desc : nullptr);
     return all;
   }
 };
 
-KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
-  KnownInputs inputs;
+OperatorInputs parse_inputs(const py::typing::Iterable<OperatorInput>& given) {
+  OperatorInputs inputs;
   for (const py::handle input : given) {
     auto& value = inputs.values.emplace_back();
-    auto& described = inputs.described.emplace_back();
+    auto& declared_descs = inputs.declared_descs.emplace_back();
     if (input.is_none()) continue;
     if (py::isinstance<TensorDesc>(input))
-      described = input.cast<TensorDesc>();
+      declared_descs = input.cast<TensorDesc>();
     else
-      value = known_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
+      value = host_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
   }
   return inputs;
 }
@@ -125,35 +126,35 @@ KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
 // An activation name, optionally with its attributes.
 using Activation = std::variant<std::monostate, std::string, std::pair<std::string, Record>>;
 
-Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
+Operator make_operator(const std::string& name, const py::typing::Iterable<OperatorInput>& inputs,
                        std::vector<std::optional<TensorDesc>> outputs, const Activation& activation, const py::kwargs& attributes) {
-  KnownInputs known = known_inputs(inputs);
-  for (auto& value : known.values)
+  OperatorInputs parsed = parse_inputs(inputs);
+  for (auto& value : parsed.values)
     if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
-  Operator made(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
-  if (const auto* named = std::get_if<std::string>(&activation)) made.set_activation(*named, {});
+  Operator operation(name, std::move(parsed.declared_descs), std::move(outputs), attributes_of(attributes), std::move(parsed.values));
+  if (const auto* activation_name = std::get_if<std::string>(&activation)) operation.set_activation(*activation_name, {});
   if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))
-    made.set_activation(given->first, attributes_of(given->second));
-  return made;
+    operation.set_activation(given->first, attributes_of(given->second));
+  return operation;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<KnownInput>& given,
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<OperatorInput>& given,
                                                     const Integer& given_outputs, const py::kwargs& attributes) {
   const size_t outputs = outputs_argument(given_outputs, op);
-  const OperatorRow& row = row_of(op);
+  const OperatorRow& row = find_row(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
-  const KnownInputs inputs = known_inputs(given);
+  const OperatorInputs inputs = parse_inputs(given);
   check_inputs(row, op, inputs.descs(), outputs);
   ShapeContext context(op, checked, inputs.descs(), inputs.hosts(), outputs);
   row.shape(context);
   return context.take_outputs();
 }
 
-py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<KnownInput>& given,
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<OperatorInput>& given,
                                                                 size_t outputs, const py::kwargs& attributes) {
-  const OperatorRow& row = row_of(op);
+  const OperatorRow& row = find_row(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
-  const KnownInputs inputs = known_inputs(given);
+  const OperatorInputs inputs = parse_inputs(given);
   check_inputs(row, op, inputs.descs(), outputs);
   const auto values = evaluate_on_host(row, op, checked, inputs.hosts());
   if (!values || std::any_of(values->begin(), values->end(), [](const HostTensor& value) { return bits(value.desc.dtype) < 8; }))
@@ -163,7 +164,7 @@ py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::strin
   return arrays;
 }
 
-ExprType expr_type_of(const std::string& type) {
+ExprType parse_expr_type(const std::string& type) {
   for (const auto dtype : {DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64, DType::float32})
     if (name(dtype) == type) return expr_type(dtype);
   throw GraphError("type", "'" + type + "'; expressions compute in bool, int32, uint32, int64, uint64 and float32");
@@ -182,9 +183,9 @@ py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::ty
   return py::float_(self.evaluate(reals));
 }
 
-py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::map<std::string, std::string>& types) {
+py::typing::Tuple<py::str, py::str> expression_glsl(const Expression& self, const std::map<std::string, std::string>& types) {
   std::map<std::string, ExprType> named;
-  for (const auto& [name, type] : types) named.emplace(name, expr_type_of(type));
+  for (const auto& [name, type] : types) named.emplace(name, parse_expr_type(type));
   ExprType result = ExprType::f32;
   const std::string text = self.glsl(named, &result);
   return py::make_tuple(text, std::string(glsl_name(result)));
@@ -204,7 +205,7 @@ void bind_schemas(py::module_& module) {
       .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + names(self.dtypes) + ">"; });
   py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
       .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
-      .def_property_readonly("kind", &kind_of, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
+      .def_property_readonly("kind", &attribute_kind, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
       .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
       .def_property_readonly(
           "default", [](const AttributeSchema& self) { return self.fallback ? attribute_object(*self.fallback) : py::none(); },
@@ -218,11 +219,11 @@ void bind_schemas(py::module_& module) {
           },
           "Supported values; empty: any.")
       .def("__repr__", [](const AttributeSchema& self) {
-        return "<AttributeSchema " + std::string(self.name) + ": " + std::string(kind_of(self)) + ">";
+        return "<AttributeSchema " + std::string(self.name) + ": " + std::string(attribute_kind(self)) + ">";
       });
 }
 
-void bind_row(py::module_& module) {
+void bind_operator_row(py::module_& module) {
   py::class_<OperatorRow>(module, "OperatorRow", "A row of the operator table, for the newest version of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
@@ -251,9 +252,9 @@ void bind_row(py::module_& module) {
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
 }
 
-void bind_table(py::module_& module) {
+void bind_operator_table(py::module_& module) {
   bind_schemas(module);
-  bind_row(module);
+  bind_operator_row(module);
   module.def(
       "operators",
       [] {
@@ -287,7 +288,7 @@ void bind_expression(py::module_& module) {
       .def(
           "weight", &Expression::weight, py::arg("has_doubles") = false,
           "Return the cost of compiling its GLSL: about the number of instructions its functions expand to, in double or float arithmetic.")
-      .def("glsl", &glsl_of, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
+      .def("glsl", &expression_glsl, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
       .def("evaluate", &evaluate, py::arg("values"),
            "Evaluate one element on the host: exactly for integers, otherwise in double precision.");
 }
@@ -326,11 +327,11 @@ constexpr const char* kOptions =
 
 py::object attribute_object(const AttributeValue& value) {
   return std::visit(
-      [](const auto& held) -> py::object {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, HostTensor>)
-          return array_of(held);
+      [](const auto& stored_value) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(stored_value)>, HostTensor>)
+          return array_of(stored_value);
         else
-          return py::cast(held);
+          return py::cast(stored_value);
       },
       value);
 }
@@ -346,7 +347,7 @@ Attributes attributes_of(const py::dict& given) {
 
 void bind_operators(py::module_& module) {
   bind_precision(module);
-  bind_table(module);
+  bind_operator_table(module);
   bind_expression(module);
   py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(
       module, "CompiledOperator", "An operator or a whole graph, compiled for a device and a precision.");

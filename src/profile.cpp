@@ -6,25 +6,25 @@
 namespace pumice {
 namespace {
 
-ProfileLevel level_of(const std::string& level) {
+ProfileLevel parse_level(const std::string& level) {
   if (level == "execution") return ProfileLevel::execution;
   if (level == "node") return ProfileLevel::node;
   if (level == "dispatch") return ProfileLevel::dispatch;
   throw Error("level: expected 'execution', 'node' or 'dispatch', given '" + level + "'");
 }
 
-Record record_of(const ProfiledDispatch& one) {
+Record record_of(const ProfiledDispatch& profiled) {
   Record record;
-  record["node"] = one.label;
-  record["kernel"] = one.kernel;
-  record["storage"] = one.storage;
-  record["groups"] = one.groups;
-  record["local_size"] = one.local_size;
-  record["read_bytes"] = one.read_bytes;
-  record["written_bytes"] = one.written_bytes;
-  record["flop"] = one.flop;
-  record["barrier"] = one.barrier;
-  record["guarded"] = one.guarded;
+  record["node"] = profiled.label;
+  record["kernel"] = profiled.kernel;
+  record["storage"] = profiled.storage;
+  record["groups"] = profiled.groups;
+  record["local_size"] = profiled.local_size;
+  record["read_bytes"] = profiled.read_bytes;
+  record["written_bytes"] = profiled.written_bytes;
+  record["flop"] = profiled.flop;
+  record["barrier"] = profiled.barrier;
+  record["guarded"] = profiled.guarded;
   return record;
 }
 
@@ -44,20 +44,20 @@ class RunRecords {
     record["recording"] = reinterpret_cast<uintptr_t>(run.dispatches.get());
     record["begin"] = run.begin;
     record["end"] = run.end;
-    record["dispatches"] = dispatches_of(run);
+    record["dispatches"] = count_dispatches(run);
     record["spans"] = spans;
     return record;
   }
 
  private:
-  py::list dispatches_of(const ProfiledRun& run) {
-    const auto [found, is_new] = known_.emplace(run.dispatches.get(), py::list());
+  py::list count_dispatches(const ProfiledRun& run) {
+    const auto [found, is_new] = dispatch_lists_.emplace(run.dispatches.get(), py::list());
     if (is_new)
-      for (const auto& one : *run.dispatches) found->second.append(pumice::record_of(one));
+      for (const auto& profiled : *run.dispatches) found->second.append(pumice::record_of(profiled));
     return found->second;
   }
 
-  std::map<const void*, py::list> known_;
+  std::map<const void*, py::list> dispatch_lists_;
 };
 
 Record record_of(const HostEvent& event) {
@@ -71,7 +71,7 @@ Record record_of(const HostEvent& event) {
   return record;
 }
 
-Record stop() {
+Record stop_profile() {
   std::vector<HostEvent> events;
   std::vector<ProfiledRun> runs;
   {
@@ -80,13 +80,13 @@ Record stop() {
     events = stop_trace();
     if (profiler) runs = profiler->finish();
   }
-  py::list host, made;
+  py::list host, run_records;
   for (const auto& event : events) host.append(record_of(event));
   RunRecords records;
-  for (const auto& run : runs) made.append(records.record_of(run));
+  for (const auto& run : runs) run_records.append(records.record_of(run));
   Record record;
   record["host"] = host;
-  record["runs"] = made;
+  record["runs"] = run_records;
   return record;
 }
 
@@ -96,13 +96,14 @@ void bind_profile(py::module_& module) {
   module.def(
       "_start_profile",
       [](const std::string& level, uint64_t every) {
-        if (!start_profiler(level_of(level), every)) throw StateError("a profile is on already; one at a time measures");
+        if (!start_profiler(parse_level(level), every)) throw StateError("a profile is on already; one at a time measures");
         start_trace();
       },
       py::arg("level"), py::arg("every"),
       "Start a profile: timestamp the first and every `every`th execution of each recording at this level, and all others as a whole. "
       "Raise StateError if a profile is active.");
-  module.def("_stop_profile", &stop, "Stop the profile and return its `host` events and its `runs`, the executions with timestamps.");
+  module.def("_stop_profile", &stop_profile,
+             "Stop the profile and return its `host` events and its `runs`, the executions with timestamps.");
   module.def(
       "_profile_event",
       [](const std::string& kind, const std::string& name, int64_t begin, int64_t end, uint64_t bytes) {

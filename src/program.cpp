@@ -21,29 +21,29 @@ class Arguments {
  public:
   Arguments(const Program& program, const ArrayLikes& given) {
     const auto& inputs = program.inputs();
-    if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
+    if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", describe_inputs(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
     // Pointers into the arrays are valid now that no array moves any more.
     for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
-    for (const auto& bytes : stored_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
+    for (const auto& bytes : packed_arrays_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
   }
 
   std::span<const ShapeView> shapes() const { return shapes_; }
   std::span<const std::byte* const> data() const { return data_; }
 
-  // `stays`: the caller waits for the execution, so the arrays stay unchanged until then.
-  void write_to(Lease& lease, bool stays) const {
+  // `is_waiting`: the caller waits for the execution, so the arrays stay unchanged until then.
+  void write_to(Lease& lease, bool is_waiting) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
-    for (const auto& one : stored_) bytes += static_cast<size_t>(one.nbytes());
+    for (const auto& stored_array : packed_arrays_) bytes += static_cast<size_t>(stored_array.nbytes());
     if (bytes >= kLargeBytes) release.emplace();
-    for (size_t i = 0; i < data_.size(); ++i) lease.write_input(i, data_[i], stays);
+    for (size_t i = 0; i < data_.size(); ++i) lease.write_input(i, data_[i], is_waiting);
   }
 
  private:
-  static std::string counted(const std::vector<ProgramValue>& inputs) {
+  static std::string describe_inputs(const std::vector<ProgramValue>& inputs) {
     std::string names;
     for (const auto& input : inputs) names += (names.empty() ? "" : ", ") + input.name;
     return std::to_string(inputs.size()) + (inputs.size() == 1 ? " array (" : " arrays (") + names + ")";
@@ -53,27 +53,27 @@ class Arguments {
     const std::string slot = "input '" + input.name + "'";
     py::array array = array_like(given, slot);
     if (!array.dtype().is(numpy_dtype(input.dtype))) {
-      const DType dtype = dtype_of(array.dtype(), slot);
+      const DType dtype = engine_dtype(array.dtype(), slot);
       if (dtype != input.dtype)
         throw BindingError("K5", slot, input.name, "an array of " + std::string(name(input.dtype)), "one of " + std::string(name(dtype)));
     }
-    stored_.push_back(stored(array, input.dtype));
+    packed_arrays_.push_back(pack_elements(array, input.dtype));
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, stored_;  // as given; as uploaded
+  std::vector<py::array> arrays_, packed_arrays_;  // as given; as uploaded
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
 
 // Leases a recording and writes the arguments to its slots.
-std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
-                                     bool filled = false) {
+std::shared_ptr<Lease> lease_with_inputs(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
+                                         bool filled = false) {
   std::shared_ptr<Lease> lease;
   {
     const ReleasedGil release;
     lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
-    if (filled) lease->fill_memory(kFilled, check_signals);
+    if (filled) lease->fill_memory(kFillPattern, check_signals);
   }
   arguments.write_to(*lease, wait);
   return lease;
@@ -82,16 +82,16 @@ std::shared_ptr<Lease> written_lease(Program& self, const Arguments& arguments, 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
 // Arrays passed by the caller for results, by output; null: allocate.
-class GivenOutputs {
+class OutputArrays {
  public:
-  GivenOutputs() = default;
-  GivenOutputs(const Program& program, const MaybeArrays& given) : arrays_(given) {
+  OutputArrays() = default;
+  OutputArrays(const Program& program, const MaybeArrays& given) : arrays_(given) {
     const auto& outputs = program.outputs();
     if (given.size() != outputs.size())
       throw BindingError("K4", "out", "", std::to_string(outputs.size()) + " arrays or None", std::to_string(given.size()));
     for (size_t j = 0; j < given.size(); ++j)
-      if (given[j]) check_target(*given[j], outputs[j].dtype, "output '" + outputs[j].name + "'", outputs[j].name);
-    refuse_overlaps(outputs);
+      if (given[j]) check_output_array(*given[j], outputs[j].dtype, "output '" + outputs[j].name + "'", outputs[j].name);
+    reject_overlaps(outputs);
     for (const auto& array : arrays_) targets_.push_back(array ? static_cast<std::byte*>(const_cast<void*>(array->data())) : nullptr);
   }
 
@@ -109,14 +109,14 @@ class GivenOutputs {
   }
 
  private:
-  void refuse_overlaps(const std::vector<ProgramValue>& outputs) const {
+  void reject_overlaps(const std::vector<ProgramValue>& outputs) const {
     const auto begin = [](const py::array& array) { return static_cast<const std::byte*>(array.data()); };
-    const auto share = [&](const py::array& a, const py::array& b) {
+    const auto memory_overlaps = [&](const py::array& a, const py::array& b) {
       return a.nbytes() > 0 && b.nbytes() > 0 && begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
     };
     for (size_t j = 0; j < arrays_.size(); ++j)
       for (size_t k = 0; k < j && arrays_[j]; ++k)
-        if (arrays_[k] && share(*arrays_[j], *arrays_[k]))
+        if (arrays_[k] && memory_overlaps(*arrays_[j], *arrays_[k]))
           throw BindingError("K5", "output '" + outputs[j].name + "'", outputs[j].name,
                              "memory apart from that of '" + outputs[k].name + "'", "memory that both share");
   }
@@ -131,9 +131,9 @@ class Deadline {
   explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}
   void operator()() const {
     check_signals();
-    const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-    if (timeout_ && passed >= *timeout_)
-      throw TimeoutError("the results have not come after " + general_text(*timeout_) + " s; their transfer is still running", true);
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    if (timeout_ && elapsed >= *timeout_)
+      throw TimeoutError("the results have not come after " + format_general(*timeout_) + " s; their transfer is still running", true);
   }
 
  private:
@@ -141,7 +141,7 @@ class Deadline {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Arrays results_of(const Program& program, const Lease& lease, const Deadline& deadline, const GivenOutputs& given = {}) {
+Arrays read_results(const Program& program, const Lease& lease, const Deadline& deadline, const OutputArrays& given = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
@@ -155,7 +155,7 @@ Arrays results_of(const Program& program, const Lease& lease, const Deadline& de
     if (bits(desc.dtype) < 8) {
       std::vector<std::byte> packed(bytes);
       read_to(packed.data());
-      results[j] = unpacked(desc.dtype, desc.shape, packed);
+      results[j] = unpack_elements(desc.dtype, desc.shape, packed);
       continue;
     }
     given.check_shape(program, j, desc);
@@ -168,7 +168,7 @@ Arrays results_of(const Program& program, const Lease& lease, const Deadline& de
 
 // Starts an execution. If the host runs control flow or checks indices, returns only after it has finished.
 Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
-                 const GivenOutputs& given = {}) {
+                 const OutputArrays& given = {}) {
   if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
     for (size_t j = 0; j < self.outputs().size(); ++j) given.check_shape(self, j, lease.output_desc(j));
     if (!self.checks_indices()) return lease.start({}, given.targets());
@@ -183,12 +183,12 @@ Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeo
             const std::optional<MaybeArrays>& out, bool filled) {
   const HostSpan span("model", self.name());
   const Deadline deadline(timeout);
-  const GivenOutputs given = out ? GivenOutputs(self, *out) : GivenOutputs();
+  const OutputArrays given = out ? OutputArrays(self, *out) : OutputArrays();
   const Arguments arguments(self, inputs);
-  const auto lease = written_lease(self, arguments, true, timeout, filled);
+  const auto lease = lease_with_inputs(self, arguments, true, timeout, filled);
   const Submission submission = start(self, *lease, timeout, loop_timeout, given);
   wait_for(*self.context(), submission.id(), timeout);
-  return results_of(self, *lease, deadline, given);
+  return read_results(self, *lease, deadline, given);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
@@ -206,9 +206,9 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
       throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
   }
   const Arrays results = call(self, ordered, timeout, loop_timeout, {}, filled);
-  py::typing::Dict<py::str, py::array> named;
-  for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
-  return named;
+  py::typing::Dict<py::str, py::array> results_by_name;
+  for (size_t j = 0; j < results.size(); ++j) results_by_name[py::str(self.outputs()[j].name)] = results[j];
+  return results_by_name;
 }
 
 // An execution of a program, in flight or finished. Holds its recording until the results are fetched.
@@ -216,7 +216,7 @@ class PyProgramRun {
  public:
   PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
-        lease_(written_lease(*program_, Arguments(*program_, inputs), false, {})),
+        lease_(lease_with_inputs(*program_, Arguments(*program_, inputs), false, {})),
         submission_(start(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
@@ -227,7 +227,7 @@ class PyProgramRun {
     if (!lease_) return results_;
     const Deadline deadline(timeout);
     wait_for(*program_->context(), submission_.id(), timeout);
-    results_ = results_of(*program_, *lease_, deadline);
+    results_ = read_results(*program_, *lease_, deadline);
     lease_.reset();
     return results_;
   }
@@ -250,8 +250,8 @@ class ShapeArguments {
     for (size_t i = 0; i < given.size(); ++i) {
       const py::object& one = given[i];
       const bool is_array = py::isinstance<py::array>(one);
-      if (is_array) refuse_masked(one, "input '" + program.inputs()[i].name + "'");
-      arrays_.push_back(is_array ? stored(one.cast<py::array>(), program.inputs()[i].dtype) : py::array());
+      if (is_array) reject_masked(one, "input '" + program.inputs()[i].name + "'");
+      arrays_.push_back(is_array ? pack_elements(one.cast<py::array>(), program.inputs()[i].dtype) : py::array());
       sizes_.push_back(is_array ? shape_of(one.cast<py::array>()) : one.cast<Shape>());
       values_.push_back(is_array ? static_cast<const std::byte*>(arrays_.back().data()) : nullptr);
     }
@@ -319,7 +319,7 @@ std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
 // Copies a tensor that the program stores with strides to a packed array.
 py::array packed_array(const ObservedTensor& tensor) {
   const TensorDesc& desc = tensor.desc;
-  if (bits(desc.dtype) < 8) return unpacked(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
+  if (bits(desc.dtype) < 8) return unpack_elements(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
   py::array array = empty_array(desc.dtype, desc.shape);
   const size_t element_bytes = bits(desc.dtype) / 8;
   copy_strided(element_bytes, desc.shape, tensor.bytes, byte_strides(desc.strides, element_bytes),
@@ -327,7 +327,7 @@ py::array packed_array(const ObservedTensor& tensor) {
   return array;
 }
 
-py::typing::List<Record> tensors_of(const ObservedRegion& run) {
+py::typing::List<Record> tensor_records(const ObservedRegion& run) {
   py::typing::List<Record> tensors;
   for (const ObservedTensor& tensor : run.tensors()) {
     py::dict one;
@@ -350,36 +350,36 @@ Record observe(Program& self, const ArrayLikes& inputs, const std::optional<std:
   for (size_t j = 0; !steps && j < self.outputs().size(); ++j)
     outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, run->output_desc(j), 0, run->output(j)});
   Record result;
-  result["tensors"] = tensors_of(*run), result["outputs"] = outputs;
+  result["tensors"] = tensor_records(*run), result["outputs"] = outputs;
   return result;
 }
 
-Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t most, std::optional<double> loop_timeout) {
+Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t max_runs, std::optional<double> loop_timeout) {
   const Arguments arguments(self, inputs);
-  FlowObservation found;
+  ControlFlowObservation observation;
   {
     const RunLimits limits{{}, checked_loop_timeout(loop_timeout), check_signals};
     const ReleasedGil release;
-    found = self.observe_runs(arguments.shapes(), arguments.data(), limits, most);
+    observation = self.observe_runs(arguments.shapes(), arguments.data(), limits, max_runs);
   }
   Record result;
   py::list runs, regions;
-  for (const ObservedRun& run : found.runs) {
+  for (const ObservedRun& run : observation.runs) {
     py::dict one, given;
     for (const auto& [name, host] : run.inputs) given[py::str(name)] = packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
-    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensors_of(*run.observed);
+    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensor_records(*run.observed);
     one["differing"] = run.differing;
     runs.append(one);
   }
-  for (const auto& region : found.regions) {
+  for (const auto& region : observation.regions) {
     py::dict one;
     one["graph"] = region.graph, one["runs"] = region.runs, one["observed"] = region.observed;
     regions.append(one);
   }
   py::dict outputs;
-  for (size_t j = 0; j < found.outputs.size(); ++j)
-    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, found.outputs[j].desc, 0, found.outputs[j].data});
-  result["runs"] = runs, result["regions"] = regions, result["single_loops"] = found.single_loops, result["outputs"] = outputs;
+  for (size_t j = 0; j < observation.outputs.size(); ++j)
+    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, observation.outputs[j].desc, 0, observation.outputs[j].data});
+  result["runs"] = runs, result["regions"] = regions, result["single_loops"] = observation.single_loops, result["outputs"] = outputs;
   return result;
 }
 
@@ -431,7 +431,7 @@ void bind_program(py::module_& module) {
                              "Whether the program has several lists of dispatches, between which the host branches or reads values.")
       .def_property_readonly("checks_indices", &Program::checks_indices,
                              "Whether the program was compiled with check_indices and has indices that only the device knows.")
-      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
            py::arg("filled") = false,
            "Run the program on arrays by name and return arrays by name.\n"
            "timeout: for the whole run, in seconds.\n"
@@ -439,7 +439,7 @@ void bind_program(py::module_& module) {
            "filled: fill temporary memory and results with NaN bits (in every float type) before the run, to expose results that are not "
            "computed.\n"
            "Raise TimeoutError, after which the program remains usable, or BindingError with the input, the expected and the given value.")
-      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
            py::arg("out") = py::none(), py::arg("filled") = false,
            "Run the program on arrays in graph order and return arrays in graph order.\n"
            "out: for each output a writable, C-contiguous array of its dtype and shape, not overlapping the others, or None.\n"
@@ -450,7 +450,7 @@ void bind_program(py::module_& module) {
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
             return std::make_unique<PyProgramRun>(std::move(self), inputs, loop_timeout);
           },
-          py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
+          py::arg("inputs"), py::arg("loop_timeout") = kDefaultLoopSeconds,
           "Start an execution on arrays in graph order and return immediately. A program with control flow or host sync points returns "
           "only when it has finished; execution().start() does not wait.\n"
           "loop_timeout: see __call__.")
@@ -476,7 +476,7 @@ void bind_program(py::module_& module) {
            "steps: stop after this many steps of plan(), without copies in between and without outputs; tensors that are then complete and "
            "in memory have an array.\n"
            "Raise UnsupportedError for control flow and host sync points, BindingError.")
-      .def("observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kLoopSeconds,
+      .def("observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kDefaultLoopSeconds,
            "Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.\n"
            "Return runs: the first `most` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), "
            "and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed "

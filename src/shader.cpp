@@ -14,20 +14,20 @@
 namespace pumice {
 namespace {
 
-std::string_view text_of(Access access) {
+std::string_view access_name(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
 }
 
-Record entry_of(const BindingInterface& binding) {
+Record to_record(const BindingInterface& binding) {
   Record entry;
   entry["binding"] = binding.binding;
   entry["name"] = binding.name;
   entry["block"] = binding.block;
   entry["member"] = binding.member;
   entry["aliases"] = binding.aliases;
-  entry["access"] = text_of(binding.access);
+  entry["access"] = access_name(binding.access);
   entry["type"] = name(binding.scalar);
-  entry["least_bytes"] = binding.least_bytes;
+  entry["least_bytes"] = binding.min_bytes;
   entry["components"] = binding.components;
   entry["stride"] = binding.element_bytes;
   entry["uniform"] = binding.uniform;
@@ -41,20 +41,20 @@ Record entry_of(const BindingInterface& binding) {
   return entry;
 }
 
-Record entry_of(const ImageInterface& image) {
+Record to_record(const ImageInterface& image) {
   Record entry;
   entry["binding"] = image.binding;
   entry["name"] = image.name;
   entry["sampled"] = image.sampled;
   entry["dimensions"] = image.dimensions;
-  entry["access"] = text_of(image.access);
+  entry["access"] = access_name(image.access);
   entry["type"] = name(image.scalar);
   entry["format"] = image.format;
   entry["normalized_for"] = image.normalized_for;
   return entry;
 }
 
-Record entry_of(const PushConstant& member) {
+Record to_record(const PushConstant& member) {
   Record entry;
   entry["name"] = member.name;
   entry["offset"] = member.offset;
@@ -66,7 +66,7 @@ Record entry_of(const PushConstant& member) {
   return entry;
 }
 
-Record entry_of(const SpecConstant& constant) {
+Record to_record(const SpecConstant& constant) {
   Record entry;
   entry["id"] = constant.id;
   entry["name"] = constant.name;
@@ -76,21 +76,21 @@ Record entry_of(const SpecConstant& constant) {
 }
 
 template <typename Items>
-py::list entries_of(const Items& items) {
+py::list to_records(const Items& items) {
   py::list entries;
-  for (const auto& item : items) entries.append(entry_of(item));
+  for (const auto& item : items) entries.append(to_record(item));
   return entries;
 }
 
-Record interface_of(const Interface& interface) {
+Record interface_record(const Interface& interface) {
   Record result;
-  result["bindings"] = entries_of(interface.bindings);
-  result["images"] = entries_of(interface.images);
-  result["push_constants"] = entries_of(interface.push_constants);
+  result["bindings"] = to_records(interface.bindings);
+  result["images"] = to_records(interface.images);
+  result["push_constants"] = to_records(interface.push_constants);
   result["push_bytes"] = interface.push_bytes;
   std::vector<SpecConstant> constants = interface.spec_constants;
   if (interface.guarded) std::erase_if(constants, [](const SpecConstant& one) { return one.name == kFoldedGrid; });
-  result["spec_constants"] = entries_of(constants);
+  result["spec_constants"] = to_records(constants);
   result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
   result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
   result["shared_bytes"] = interface.variables.shared;
@@ -99,18 +99,18 @@ Record interface_of(const Interface& interface) {
   for (const auto& needed : interface.features) features.append(needed.feature);
   result["features"] = features;
   result["guarded"] = interface.guarded;
-  result["is_chosen"] = interface.is_chosen;
-  result["is_sized"] = interface.is_sized;
+  result["is_chosen"] = interface.chooses_local_size;
+  result["is_sized"] = interface.has_requested_local_size;
   return result;
 }
 
-py::bytes spirv_of(const Shader& self) {
+py::bytes spirv_bytes(const Shader& self) {
   return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4};
 }
 
 }  // namespace
 
-std::vector<uint32_t> words_of(const py::bytes& spirv) {
+std::vector<uint32_t> spirv_words(const py::bytes& spirv) {
   const std::string_view bytes = spirv;
   if (bytes.size() % sizeof(uint32_t) != 0)
     throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
@@ -203,9 +203,9 @@ void bind_shader_class(py::module_& module) {
       .def_property_readonly(
           "report", [](const Shader& self) { return withheld_macros(self.options); },
           "Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.")
-      .def_property_readonly("spirv", &spirv_of)
+      .def_property_readonly("spirv", &spirv_bytes)
       .def("disassemble", &Shader::disassemble, "Return the SPIR-V disassembly.")
-      .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
+      .def_property_readonly("interface", [](const Shader& self) { return interface_record(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
       .def("__repr__", [](const Shader& self) {
         return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>";
@@ -217,13 +217,14 @@ void bind_compile(py::module_& module) {
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
          std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile,
-         std::vector<std::string> include_dirs, const GivenLocalSize& local_size) {
-        ShaderOptions chosen = options;
-        if (profile) chosen.profile = Profile(*profile);
-        const Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+         std::vector<std::string> include_dirs, const LocalSizeArgument& local_size) {
+        ShaderOptions target_options = options;
+        if (profile) target_options.profile = Profile(*profile);
+        const Includes search_path{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
         const auto size = local_size_argument(local_size);
         const ReleasedGil release;
-        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), where, size));
+        return std::const_pointer_cast<Shader>(
+            compile(source, name, target_options, Macros(macros.begin(), macros.end()), search_path, size));
       },
       py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
@@ -241,10 +242,10 @@ void bind_compile(py::module_& module) {
 
 }  // namespace
 
-std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
+std::optional<LocalSize> local_size_argument(const LocalSizeArgument& given) {
   if (std::holds_alternative<std::monostate>(given)) return {};
-  const auto* one = std::get_if<int64_t>(&given);
-  const std::vector<int64_t> numbers = one ? std::vector{*one} : std::get<std::vector<int64_t>>(given);
+  const auto* single_size = std::get_if<int64_t>(&given);
+  const std::vector<int64_t> numbers = single_size ? std::vector{*single_size} : std::get<std::vector<int64_t>>(given);
   const bool fits = !numbers.empty() && numbers.size() <= 3 &&
                     std::ranges::all_of(numbers, [](int64_t number) { return number >= 1 && number <= UINT32_MAX; });
   if (!fits) {
@@ -266,7 +267,7 @@ void bind_shader(py::module_& module) {
       .def_readonly("from_disk", &CompileCounts::from_disk);
   bind_compile(module);
   module.def(
-      "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
+      "reflect", [](const py::bytes& spirv) { return interface_record(reflect(spirv_words(spirv))); }, py::arg("spirv"),
       "Return the interface of a SPIR-V module. Raise ShaderCompileError if it is malformed or stripped.");
   module.def(
       "included_files",

@@ -4,9 +4,9 @@
 namespace pumice {
 namespace {
 
-std::string_view place_name(Place place) {
+std::string_view memory_kind_name(MemoryKind kind) {
   constexpr std::string_view names[] = {"none", "input", "output", "temporary", "persistent", "host"};
-  return names[static_cast<size_t>(place)];
+  return names[static_cast<size_t>(kind)];
 }
 
 }  // namespace
@@ -14,10 +14,12 @@ std::string_view place_name(Place place) {
 Record step_record(const StepReport& step) {
   py::list operands;
   for (const auto& operand : step.operands) {
-    py::dict one;
-    one["name"] = operand.name, one["value"] = operand.value, one["place"] = place_name(operand.place), one["index"] = operand.index;
-    one["begin"] = operand.begin, one["end"] = operand.end, one["read"] = operand.read, one["write"] = operand.write;
-    operands.append(one);
+    py::dict operand_record;
+    operand_record["name"] = operand.name, operand_record["value"] = operand.value,
+    operand_record["place"] = memory_kind_name(operand.place), operand_record["index"] = operand.index;
+    operand_record["begin"] = operand.begin, operand_record["end"] = operand.end, operand_record["read"] = operand.read,
+    operand_record["write"] = operand.write;
+    operands.append(operand_record);
   }
   Record result;
   result["label"] = step.label, result["kernel"] = step.kernel, result["wave"] = step.wave, result["barrier"] = step.barrier,

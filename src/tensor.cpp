@@ -13,7 +13,7 @@ namespace {
 py::array to_numpy(const Tensor& self, const std::optional<py::array>& out = {}) {
   const TensorDesc& desc = self.desc();
   if (out) {
-    check_target(*out, desc.dtype, "out", "");
+    check_output_array(*out, desc.dtype, "out", "");
     if (shape_of(*out) != desc.shape)
       throw BindingError("K5", "out", "", "an array of " + to_string(TensorDesc(desc.dtype, desc.shape)),
                          "one of " + to_string(TensorDesc(desc.dtype, shape_of(*out))));
@@ -25,7 +25,7 @@ py::array to_numpy(const Tensor& self, const std::optional<py::array>& out = {})
   if (bits(desc.dtype) < 8) {
     std::vector<std::byte> packed(desc.element_bytes());
     download(packed);
-    return unpacked(desc.dtype, desc.shape, packed);
+    return unpack_elements(desc.dtype, desc.shape, packed);
   }
   py::array result = out ? *out : empty_array(desc.dtype, desc.shape);
   download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
@@ -39,8 +39,8 @@ py::object array_of(const Tensor& self, const py::object& dtype, const py::objec
 }
 
 Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
-  refuse_masked(array, "array");
-  const DType dtype = dtype_of(array.dtype(), "array");
+  reject_masked(array, "array");
+  const DType dtype = engine_dtype(array.dtype(), "array");
   const auto refuse = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
   if (bits(dtype) < 8) refuse("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in a part of one");
   if (!array.writeable()) refuse("the array is read-only, and the device may write");
@@ -55,11 +55,11 @@ Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
   auto* const address = const_cast<void*>(array.data());
   auto owner = keep(array);
   const ReleasedGil release;
-  return tensor_on(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
+  return import_host_tensor(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
 }
 
 // Converts a number to an element of the dtype. Throws BindingError (K6) if it is not a number or not representable in an integer dtype.
-std::vector<std::byte> element_of(const py::object& value, DType dtype) {
+std::vector<std::byte> to_element(const py::object& value, DType dtype) {
   const auto refuse = [&]() -> BindingError {
     return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
   };
@@ -68,38 +68,38 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   const char kind = given.dtype().kind();
   const bool is_number = kind == 'O' ? py::isinstance<py::int_>(value) : std::string_view("biufV").find(kind) != std::string_view::npos;
   if (given.ndim() != 0 || !is_number) throw refuse();
-  py::object made;
+  py::object element_array;
   try {
     const bool is_real = kind == 'f' || kind == 'V';  // infinities, NaN and fractions are not integers
     if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
-    made = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
-    if (!is_float(dtype) && !made.attr("item")().equal(value)) throw refuse();
+    element_array = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
+    if (!is_float(dtype) && !element_array.attr("item")().equal(value)) throw refuse();
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
     throw refuse();
   }
-  const HostTensor host = host_tensor(made, "value");
+  const HostTensor host = host_tensor(element_array, "value");
   return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
 }
 
 // Converts nested lists of numbers to the dtype. Throws BindingError (K6) for values not representable in an integer dtype.
-py::object elements_of(const py::object& lists, DType dtype) {
+py::object to_elements(const py::object& lists, DType dtype) {
   const py::module_ numpy = py::module_::import("numpy");
   const py::object given = numpy.attr("asarray")(lists);
-  py::object made = given;
+  py::object element_array = given;
   try {
-    made = numpy.attr("asarray")(lists, numpy_dtype(dtype));
+    element_array = numpy.attr("asarray")(lists, numpy_dtype(dtype));
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
-    made = py::none();
+    element_array = py::none();
   }
-  if (made.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(made, given).cast<bool>()))
+  if (element_array.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(element_array, given).cast<bool>()))
     throw BindingError("K6", "value", "", "numbers that " + std::string(name(dtype)) + " holds", py::repr(lists).cast<std::string>());
-  return made;
+  return element_array;
 }
 
 void fill(const Tensor& self, const py::object& value) {
-  const auto element = element_of(value, self.desc().dtype);
+  const auto element = to_element(value, self.desc().dtype);
   const ReleasedGil release;
   self.fill(element, check_signals);
 }
@@ -112,14 +112,14 @@ void upload(const Tensor& self, const py::array& array) {
   self.upload({host.data, host.desc.element_bytes()}, check_signals);
 }
 
-Tensor slice(const Tensor& view, int axis, const py::slice& wanted) {
+Tensor slice(const Tensor& view, int axis, const py::slice& selection) {
   py::ssize_t start = 0, stop = 0, step = 0, length = 0;
-  if (!wanted.compute(view.desc().shape[static_cast<size_t>(axis)], &start, &stop, &step, &length)) throw py::error_already_set();
+  if (!selection.compute(view.desc().shape[static_cast<size_t>(axis)], &start, &stop, &step, &length)) throw py::error_already_set();
   return view.slice(axis, start, length, length > 1 ? step : 1);
 }
 
-Tensor select(const Tensor& view, int axis, const py::handle& wanted) {
-  const py::ssize_t at = PyNumber_AsSsize_t(wanted.ptr(), PyExc_IndexError);
+Tensor select(const Tensor& view, int axis, const py::handle& selection) {
+  const py::ssize_t at = PyNumber_AsSsize_t(selection.ptr(), PyExc_IndexError);
   if (at == -1 && PyErr_Occurred()) throw py::error_already_set();
   const int64_t size = view.desc().shape[static_cast<size_t>(axis)];
   if (at < -size || at >= size) throw py::index_error("index " + std::to_string(at) + " of an axis of " + std::to_string(size));
@@ -128,28 +128,28 @@ Tensor select(const Tensor& view, int axis, const py::handle& wanted) {
 
 // An integer drops the axis, a slice keeps it, an ellipsis skips axes, None adds one.
 Tensor index(const Tensor& self, const py::object& key) {
-  const py::tuple parts = py::isinstance<py::tuple>(key) ? key.cast<py::tuple>() : py::make_tuple(key);
-  int named = 0, ellipses = 0;
-  for (const auto& part : parts) {
-    ellipses += part.is(py::ellipsis());
-    named += !part.is(py::ellipsis()) && !part.is_none();
+  const py::tuple keys = py::isinstance<py::tuple>(key) ? key.cast<py::tuple>() : py::make_tuple(key);
+  int num_indices = 0, ellipses = 0;
+  for (const auto& key_item : keys) {
+    ellipses += key_item.is(py::ellipsis());
+    num_indices += !key_item.is(py::ellipsis()) && !key_item.is_none();
   }
-  if (named > self.desc().rank())
-    throw GraphError("index", std::to_string(named) + " indices for a tensor of rank " + std::to_string(self.desc().rank()));
+  if (num_indices > self.desc().rank())
+    throw GraphError("index", std::to_string(num_indices) + " indices for a tensor of rank " + std::to_string(self.desc().rank()));
   if (ellipses > 1) throw GraphError("index", "more than one ellipsis");
   Tensor view = self;
   int axis = 0;
-  for (const auto& part : parts) {
-    if (part.is(py::ellipsis()))
-      axis += self.desc().rank() - named;
-    else if (part.is_none())
+  for (const auto& key_item : keys) {
+    if (key_item.is(py::ellipsis()))
+      axis += self.desc().rank() - num_indices;
+    else if (key_item.is_none())
       view = view.expand_dims(axis++);
-    else if (py::isinstance<py::slice>(part))
-      view = slice(view, axis++, part.cast<py::slice>());
-    else if (PyIndex_Check(part.ptr()) && !py::isinstance<py::bool_>(part) && !py::isinstance<py::array>(part))
-      view = select(view, axis, part);
+    else if (py::isinstance<py::slice>(key_item))
+      view = slice(view, axis++, key_item.cast<py::slice>());
+    else if (PyIndex_Check(key_item.ptr()) && !py::isinstance<py::bool_>(key_item) && !py::isinstance<py::array>(key_item))
+      view = select(view, axis, key_item);
     else
-      throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + type_name(part) +
+      throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + type_name(key_item) +
                                     ": the operators Gather and Compress take arrays");
   }
   return view;
@@ -161,8 +161,8 @@ void assign_tensor(const Tensor& view, const Tensor& value) {
     throw BindingError("M3", "value", "", "a tensor of this context", "one of another");
   const Tensor source = value.broadcast_to(view.desc().shape);
   const ReleasedGil release;
-  const bool apart = source.buffer()->memory() != view.buffer()->memory();
-  view.copy_from(apart && source.desc().is_packed() ? source : packed_copy(source, check_signals), check_signals);
+  const bool is_other_memory = source.buffer()->memory() != view.buffer()->memory();
+  view.copy_from(is_other_memory && source.desc().is_packed() ? source : packed_copy(source, check_signals), check_signals);
 }
 
 void assign(const Tensor& self, const py::object& key, const py::object& value) {
@@ -172,28 +172,28 @@ void assign(const Tensor& self, const py::object& key, const py::object& value) 
   py::object array = value;
   if (!py::hasattr(value, "dtype")) {
     if (!py::isinstance<py::sequence>(value)) return fill(view, value);
-    array = elements_of(value, view.desc().dtype);
+    array = to_elements(value, view.desc().dtype);
   }
   if (!py::isinstance<py::array>(array)) array = numpy.attr("asarray")(array);
-  const HostTensor checked = host_tensor(array.cast<py::array>(), "value");
-  (void)broadcast_strides(checked.desc.shape, checked.desc.strides, view.desc().shape);
+  const HostTensor host_value = host_tensor(array.cast<py::array>(), "value");
+  (void)broadcast_strides(host_value.desc.shape, host_value.desc.strides, view.desc().shape);
   upload(view, numpy.attr("broadcast_to")(array, sizes_of(view.desc().shape)).cast<py::array>());
 }
 
-std::shared_ptr<Tensor> contiguous_of(const std::shared_ptr<Tensor>& self) {
+std::shared_ptr<Tensor> to_contiguous(const std::shared_ptr<Tensor>& self) {
   if (self->is_contiguous()) return self;
   const ReleasedGil release;
   return std::make_shared<Tensor>(packed_copy(*self, check_signals));
 }
 
-std::shared_ptr<Tensor> converted_to(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
-  const DType wanted = dtype_argument(dtype);
-  if (wanted == self->desc().dtype) return self;
+std::shared_ptr<Tensor> convert_dtype(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
+  const DType dtype_wanted = dtype_argument(dtype);
+  if (dtype_wanted == self->desc().dtype) return self;
   const ReleasedGil release;
-  return std::make_shared<Tensor>(converted(*self, wanted, check_signals));
+  return std::make_shared<Tensor>(convert_dtype(*self, dtype_wanted, check_signals));
 }
 
-Tensor squeezed(const Tensor& self, const std::optional<std::variant<Integer, Integers>>& axis) {
+Tensor squeeze_axes(const Tensor& self, const std::optional<std::variant<Integer, Integers>>& axis) {
   std::vector<int> axes;
   if (!axis) {
     for (int i = 0; i < self.desc().rank(); ++i)
@@ -206,7 +206,7 @@ Tensor squeezed(const Tensor& self, const std::optional<std::variant<Integer, In
   return self.squeeze(axes);
 }
 
-Tensor transposed(const Tensor& self, const std::optional<Integers>& given) {
+Tensor transpose_axes(const Tensor& self, const std::optional<Integers>& given) {
   if (given) return self.transpose(axes_argument(*given, "transpose"));
   std::vector<int> axes;
   for (int axis = self.desc().rank(); axis-- > 0;) axes.push_back(axis);
@@ -225,12 +225,12 @@ py::array empty_host(const py::object& shape, const py::object& dtype, std::shar
     const ReleasedGil release;
     buffer = make_host_memory(std::move(context), desc.element_bytes());
   }
-  return {numpy_dtype(desc.dtype), std::vector<py::ssize_t>(desc.shape.begin(), desc.shape.end()), buffer->map(), view_of(buffer)};
+  return {numpy_dtype(desc.dtype), std::vector<py::ssize_t>(desc.shape.begin(), desc.shape.end()), buffer->map(), make_buffer_view(buffer)};
 }
 
 using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
 
-void bind_facts(TensorClass& tensor) {
+void bind_tensor_properties(TensorClass& tensor) {
   tensor.def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
       .def_property_readonly("offset", &Tensor::offset, "Offset of the first element in the buffer, in elements.")
@@ -290,8 +290,8 @@ void bind_elements(TensorClass& tensor) {
             return packed_copy(self, check_signals);
           },
           "Return a packed copy in new memory, made on the device (4-bit dtypes: via the host).")
-      .def("contiguous", &contiguous_of, "Return the tensor itself if is_contiguous, otherwise a copy.")
-      .def("to", &converted_to, py::arg("dtype"),
+      .def("contiguous", &to_contiguous, "Return the tensor itself if is_contiguous, otherwise a copy.")
+      .def("to", &convert_dtype, py::arg("dtype"),
            "Return a packed copy of another dtype, converted on the device like the Cast operator: floats round to nearest even. Return "
            "the tensor itself if it already has the dtype. Raise UnsupportedError naming a dtype that Cast does not support.");
 }
@@ -307,10 +307,10 @@ void bind_views(TensorClass& tensor) {
       .def(
           "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
           py::arg("shape"), "Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError.")
-      .def("transpose", &transposed, py::arg("axes") = py::none(), "Return a view with permuted axes; without `axes`, reversed.")
+      .def("transpose", &transpose_axes, py::arg("axes") = py::none(), "Return a view with permuted axes; without `axes`, reversed.")
       .def_property_readonly(
-          "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with reversed axes.")
-      .def("squeeze", &squeezed, py::arg("axis") = py::none(),
+          "T", [](const Tensor& self) { return transpose_axes(self, {}); }, "A view with reversed axes.")
+      .def("squeeze", &squeeze_axes, py::arg("axis") = py::none(),
            "Return a view without the given axes of size 1, by default all. Raise GraphError.")
       .def(
           "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(axis_argument(axis, "expand_dims")); },
@@ -327,16 +327,16 @@ Shape shape_argument(const py::object& shape) {
   }
 }
 
-Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context) {
+Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context) {
   const ReleasedGil release;
   Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape);
   tensor.upload({host.data, host.desc.element_bytes()}, check_signals);
   return tensor;
 }
 
-Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner) {
+Tensor import_host_tensor(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner) {
   if (desc.elements() == 0) return Tensor::empty(std::move(context), desc.dtype, desc.shape);
-  const auto bytes = static_cast<uint64_t>(reached_elements(desc.shape, desc.strides) * bits(desc.dtype) / 8);
+  const auto bytes = static_cast<uint64_t>(span_elements(desc.shape, desc.strides) * bits(desc.dtype) / 8);
   return {std::move(desc), Buffer::import_host(std::move(context), static_cast<std::byte*>(address), bytes, std::move(owner))};
 }
 
@@ -354,7 +354,7 @@ void bind_tensor(py::module_& module) {
              py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
              "offset: offset of the first element in the buffer, in elements.\n"
              "Raise BindingError (R1) if the buffer is too small.");
-  bind_facts(tensor);
+  bind_tensor_properties(tensor);
   bind_elements(tensor);
   bind_views(tensor);
   add_arithmetic(tensor);
@@ -368,7 +368,8 @@ void bind_tensor(py::module_& module) {
   module.def("empty_host", &empty_host, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
              "Allocate a NumPy array with undefined content in device-accessible host memory.");
   module.def(
-      "tensor", [](const py::array& array, std::shared_ptr<Context> context) { return tensor_of(host_tensor(array, "array"), context); },
+      "tensor",
+      [](const py::array& array, std::shared_ptr<Context> context) { return upload_tensor(host_tensor(array, "array"), context); },
       py::arg("array"), py::arg("context").none(false), "Create a row-major tensor from a copy of the array's elements.");
   module.def("from_host", &from_host, py::arg("array"), py::arg("context").none(false),
              "Create a tensor on the array's memory, without a copy.");

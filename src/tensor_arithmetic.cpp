@@ -41,174 +41,176 @@ bool is_array_like(const py::handle& given) {
 }
 
 // Converts an operand; nullopt if its type is not supported.
-std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr<Context>& context) {
+std::optional<Operand> convert_operand(const py::object& given, const std::shared_ptr<Context>& context) {
   if (py::isinstance<Tensor>(given)) return Operand{given.cast<const Tensor&>(), {}};
   if (is_array_like(given))
-    return Operand{tensor_of(host_tensor(numpy().attr("asarray")(given).cast<py::array>(), "operand"), context), {}};
+    return Operand{upload_tensor(host_tensor(numpy().attr("asarray")(given).cast<py::array>(), "operand"), context), {}};
   if (PyLong_Check(given.ptr()) || PyFloat_Check(given.ptr())) return Operand{{}, given};
   return {};
 }
 
 // Dtype of a Python number combined with a tensor. An int of any size adopts the tensor's dtype, but int64 with bool, and float64 in
 // integer division. A float adopts the tensor's dtype if that is a float, else float64.
-DType weak_dtype(std::string_view ufunc, const py::object& number, DType beside) {
-  const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(beside));
-  if (is_integer_number) return beside == DType::bool_ ? DType::int64 : beside;
-  return is_float(beside) || contains(kNarrowFloats, beside) ? beside : DType::float64;
+DType weak_dtype(std::string_view ufunc, const py::object& number, DType tensor_dtype) {
+  const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(tensor_dtype));
+  if (is_integer_number) return tensor_dtype == DType::bool_ ? DType::int64 : tensor_dtype;
+  return is_float(tensor_dtype) || contains(kLowBitFloats, tensor_dtype) ? tensor_dtype : DType::float64;
 }
 
 // Whether a number fits into an integer dtype; below: it is less than the minimum.
-struct Fit {
+struct RangeCheck {
   bool fits = true, below = false;
 };
 
-Fit fit_of(const py::object& number, DType dtype) {
+RangeCheck check_range(const py::object& number, DType dtype) {
   if (!is_integer(dtype) || !PyLong_Check(number.ptr())) return {};
   const py::object limits = py::module_::import("numpy").attr("iinfo")(numpy_dtype(dtype));
   const bool below = number<limits.attr("min"), above = number> limits.attr("max");
   return {!below && !above, below};
 }
 
-Tensor number_tensor(const py::object& number, DType dtype, const std::shared_ptr<Context>& context) {
-  if (!fit_of(number, dtype).fits) {
+Tensor make_number_tensor(const py::object& number, DType dtype, const std::shared_ptr<Context>& context) {
+  if (!check_range(number, dtype).fits) {
     const std::string text = "Python integer " + py::str(number).cast<std::string>() + " out of bounds for " + std::string(name(dtype));
     PyErr_SetString(PyExc_OverflowError, text.c_str());
     throw py::error_already_set();
   }
-  return tensor_of(host_tensor(numpy().attr("asarray")(number, numpy_dtype(dtype)).cast<py::array>(), "operand"), context);
+  return upload_tensor(host_tensor(numpy().attr("asarray")(number, numpy_dtype(dtype)).cast<py::array>(), "operand"), context);
 }
 
 // NumPy's ufunc loop for operands of these dtypes. NumPy raises TypeError if there is none.
-struct Loop {
+struct UfuncLoop {
   const char* ufunc;
   std::vector<DType> types;
   DType result;
 };
 
-Loop loop_of(const char* ufunc, const std::vector<Tensor>& operands) {
+UfuncLoop resolve_loop(const char* ufunc, const std::vector<Tensor>& operands) {
   py::tuple given(operands.size() + 1);
   for (size_t i = 0; i < operands.size(); ++i) given[i] = numpy_dtype(operands[i].desc().dtype);
   given[operands.size()] = py::none();
   const py::tuple resolved = numpy().attr(ufunc).attr("resolve_dtypes")(given);
-  Loop loop{ufunc, {}, dtype_of(resolved[operands.size()].cast<py::dtype>(), "result")};
-  for (size_t i = 0; i < operands.size(); ++i) loop.types.push_back(dtype_of(resolved[i].cast<py::dtype>(), "operand"));
-  return loop;
+  UfuncLoop ufunc_loop{ufunc, {}, engine_dtype(resolved[operands.size()].cast<py::dtype>(), "result")};
+  for (size_t i = 0; i < operands.size(); ++i) ufunc_loop.types.push_back(engine_dtype(resolved[i].cast<py::dtype>(), "operand"));
+  return ufunc_loop;
 }
 
-Tensor run(const Loop& loop, const std::vector<Tensor>& operands) {
+Tensor run(const UfuncLoop& ufunc_loop, const std::vector<Tensor>& operands) {
   const ReleasedGil release;
-  return elementwise(loop.ufunc, operands, loop.types, loop.result, check_signals);
+  return run_ufunc(ufunc_loop.ufunc, operands, ufunc_loop.types, ufunc_loop.result, check_signals);
 }
 
 // Returns both operands in order.
-std::optional<std::vector<Tensor>> operands_of(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
+std::optional<std::vector<Tensor>> convert_operands(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
   const auto& context = self.buffer()->context();
-  const auto given = operand_of(other, context);
+  const auto given = convert_operand(other, context);
   if (!given) return {};
-  const Tensor beside =
-      given->tensor ? *given->tensor : number_tensor(given->number, weak_dtype(ufunc, given->number, self.desc().dtype), context);
-  return is_reflected ? std::vector{beside, self} : std::vector{self, beside};
+  const Tensor other_tensor =
+      given->tensor ? *given->tensor : make_number_tensor(given->number, weak_dtype(ufunc, given->number, self.desc().dtype), context);
+  return is_reflected ? std::vector{other_tensor, self} : std::vector{self, other_tensor};
 }
 
-void refuse_negative_exponents(const Loop& loop, const Tensor& exponents) {
-  if (!is_signed_integer(loop.types[1]) || !is_signed_integer(exponents.desc().dtype)) return;
+void reject_negative_exponents(const UfuncLoop& ufunc_loop, const Tensor& exponents) {
+  if (!is_signed_integer(ufunc_loop.types[1]) || !is_signed_integer(exponents.desc().dtype)) return;
   const DType dtype = exponents.desc().dtype;
-  const Tensor zero = number_tensor(py::int_(0), dtype, exponents.buffer()->context());
+  const Tensor zero = make_number_tensor(py::int_(0), dtype, exponents.buffer()->context());
   const ReleasedGil release;
-  const Tensor negative = elementwise("less", {exponents, zero}, {dtype, dtype}, DType::bool_, check_signals);
+  const Tensor negative = run_ufunc("less", {exponents, zero}, {dtype, dtype}, DType::bool_, check_signals);
   if (any_nonzero(negative, check_signals)) throw py::value_error("Integers to negative integer powers are not allowed.");
 }
 
 // NumPy replaces some scalar powers with sqrt or reciprocal, which differ at zeros and infinities.
-const char* short_power(const py::object& exponent, const Loop& loop) {
-  if (!is_float(loop.result) || !(PyFloat_Check(exponent.ptr()) || PyLong_Check(exponent.ptr()))) return nullptr;
+const char* power_replacement(const py::object& exponent, const UfuncLoop& ufunc_loop) {
+  if (!is_float(ufunc_loop.result) || !(PyFloat_Check(exponent.ptr()) || PyLong_Check(exponent.ptr()))) return nullptr;
   if (exponent.equal(py::float_(0.5))) return "sqrt";
   return exponent.equal(py::int_(-1)) ? "reciprocal" : nullptr;
 }
 
-Tensor computed(Loop loop, std::vector<Tensor> operands, const py::object& other, bool is_reflected) {
-  if (std::string_view(loop.ufunc) == "power") {
-    if (operands[0].desc().elements() > 0) refuse_negative_exponents(loop, operands[1]);  // NumPy only checks exponents if the loop runs
-    if (const char* way = is_reflected ? nullptr : short_power(other, loop)) {
-      loop.ufunc = way;
-      loop.types.pop_back();
+Tensor compute_ufunc(UfuncLoop ufunc_loop, std::vector<Tensor> operands, const py::object& other, bool is_reflected) {
+  if (std::string_view(ufunc_loop.ufunc) == "power") {
+    if (operands[0].desc().elements() > 0)
+      reject_negative_exponents(ufunc_loop, operands[1]);  // NumPy only checks exponents if the loop runs
+    if (const char* replacement = is_reflected ? nullptr : power_replacement(other, ufunc_loop)) {
+      ufunc_loop.ufunc = replacement;
+      ufunc_loop.types.pop_back();
       operands.pop_back();
     }
   }
-  return run(loop, operands);
+  return run(ufunc_loop, operands);
 }
 
 MaybeTensor binary(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
-  auto operands = operands_of(ufunc, self, other, is_reflected);
+  auto operands = convert_operands(ufunc, self, other, is_reflected);
   if (!operands) return not_implemented();
-  Loop loop = loop_of(ufunc, *operands);
-  return py::cast(computed(std::move(loop), std::move(*operands), other, is_reflected));
+  UfuncLoop ufunc_loop = resolve_loop(ufunc, *operands);
+  return py::cast(compute_ufunc(std::move(ufunc_loop), std::move(*operands), other, is_reflected));
 }
 
 // Runs an in-place operator: writes the result to the tensor's memory, visible to all views.
 py::object in_place(const char* ufunc, const py::object& self, const py::object& other) {
   const auto& target = self.cast<const Tensor&>();
-  auto operands = operands_of(ufunc, target, other, false);
+  auto operands = convert_operands(ufunc, target, other, false);
   if (!operands) return not_implemented();
-  Loop loop = loop_of(ufunc, *operands);
-  const auto from = numpy_dtype(loop.result), to = numpy_dtype(target.desc().dtype);
+  UfuncLoop ufunc_loop = resolve_loop(ufunc, *operands);
+  const auto from = numpy_dtype(ufunc_loop.result), to = numpy_dtype(target.desc().dtype);
   if (!numpy().attr("can_cast")(from, to, "same_kind").cast<bool>())
-    throw py::type_error("Cannot cast '" + std::string(ufunc) + "' output from " + std::string(name(loop.result)) + " to " +
+    throw py::type_error("Cannot cast '" + std::string(ufunc) + "' output from " + std::string(name(ufunc_loop.result)) + " to " +
                          std::string(name(target.desc().dtype)) + ", the type of the tensor that it is written to");
   if (const Shape shape = broadcast_shape(target.desc().shape, (*operands)[1].desc().shape); shape != target.desc().shape)
     throw py::value_error("a tensor of shape " + to_string(target.desc().shape) + " has no place for a result of shape " +
                           to_string(shape));
-  const Tensor result = computed(std::move(loop), std::move(*operands), other, false);
+  const Tensor result = compute_ufunc(std::move(ufunc_loop), std::move(*operands), other, false);
   {
     const ReleasedGil release;
-    target.copy_from(result.desc().dtype == target.desc().dtype ? result : converted(result, target.desc().dtype, check_signals),
+    target.copy_from(result.desc().dtype == target.desc().dtype ? result : convert_dtype(result, target.desc().dtype, check_signals),
                      check_signals);
   }
   return self;
 }
 
 // A constant bool tensor with the shape of `like`.
-Tensor truths(const Tensor& like, bool value) {
-  const Tensor made = Tensor::empty(like.buffer()->context(), DType::bool_, like.desc().shape);
+Tensor filled_bool(const Tensor& like, bool value) {
+  const Tensor filled = Tensor::empty(like.buffer()->context(), DType::bool_, like.desc().shape);
   const std::byte element{value};
   const ReleasedGil release;
-  made.fill({&element, 1}, check_signals);
-  return made;
+  filled.fill({&element, 1}, check_signals);
+  return filled;
 }
 
 // Result of comparing with an integer outside the range of the tensor's dtype, which is the same for all elements.
-std::optional<bool> decided(const std::string& ufunc, const Fit& fit) {
+std::optional<bool> decide_out_of_range(const std::string& ufunc, const RangeCheck& fit) {
   if (fit.fits) return {};
   if (ufunc == "equal" || ufunc == "not_equal") return ufunc == "not_equal";
   return (ufunc == "greater" || ufunc == "greater_equal") == fit.below;
 }
 
-py::object compared(const char* ufunc, const Tensor& self, const py::object& other) {
+py::object compare(const char* ufunc, const Tensor& self, const py::object& other) {
   const bool is_number = PyLong_Check(other.ptr()) && !py::isinstance<py::bool_>(other);
-  if (const auto all = is_number ? decided(ufunc, fit_of(other, self.desc().dtype)) : std::nullopt) return py::cast(truths(self, *all));
+  if (const auto all = is_number ? decide_out_of_range(ufunc, check_range(other, self.desc().dtype)) : std::nullopt)
+    return py::cast(filled_bool(self, *all));
   return binary(ufunc, self, other, false);
 }
 
 Tensor unary(const char* ufunc, const Tensor& self) {
-  return run(loop_of(ufunc, {self}), {self});
+  return run(resolve_loop(ufunc, {self}), {self});
 }
 
-py::object item_of(const Tensor& self) {
+py::object scalar_item(const Tensor& self) {
   if (self.desc().rank() > 0)
     throw py::type_error("only tensors of rank 0 are Python numbers; given " + to_string(self.desc()) +
                          ": .item() takes one of one element");
   return py::cast(self).attr("item")();
 }
 
-bool truth_of(const Tensor& self) {
+bool bool_value(const Tensor& self) {
   const int64_t elements = self.desc().elements();
   if (elements == 1) return py::cast<bool>(py::bool_(py::cast(self).attr("item")()));
   throw py::value_error(elements == 0 ? "the truth of an empty tensor is ambiguous: tensor.size > 0 tells whether it has elements"
                                       : "the truth of a tensor with more than one element is ambiguous: use any() or all()");
 }
 
-bool has_element(const Tensor& self, const py::object& wanted) {
-  const py::object equal = compared("equal", self, wanted);
+bool has_element(const Tensor& self, const py::object& searched) {
+  const py::object equal = compare("equal", self, searched);
   if (equal.is(not_implemented())) return false;
   const auto& tensor = equal.cast<const Tensor&>();
   const ReleasedGil release;
@@ -227,20 +229,20 @@ void bind_binary(TensorClass& tensor) {
     tensor.def(method("i").c_str(),
                [ufunc](const py::object& self, const py::object& other) { return MaybeTensor(in_place(ufunc, self, other)); });
   }
-  const auto both = [](const Tensor& self, const py::object& other, bool is_reflected) -> py::object {
+  const auto divmod = [](const Tensor& self, const py::object& other, bool is_reflected) -> py::object {
     const MaybeTensor quotient = binary("floor_divide", self, other, is_reflected);
     if (quotient.is(not_implemented())) return not_implemented();
     return py::make_tuple(quotient, binary("remainder", self, other, is_reflected));
   };
-  tensor.def("__divmod__", [both](const Tensor& self, const py::object& other) { return both(self, other, false); });
-  tensor.def("__rdivmod__", [both](const Tensor& self, const py::object& other) { return both(self, other, true); });
+  tensor.def("__divmod__", [divmod](const Tensor& self, const py::object& other) { return divmod(self, other, false); });
+  tensor.def("__rdivmod__", [divmod](const Tensor& self, const py::object& other) { return divmod(self, other, true); });
 }
 
 void bind_comparisons(TensorClass& tensor) {
   constexpr std::pair<const char*, const char*> names[] = {{"__eq__", "equal"},      {"__ne__", "not_equal"}, {"__lt__", "less"},
                                                            {"__le__", "less_equal"}, {"__gt__", "greater"},   {"__ge__", "greater_equal"}};
   for (const auto& [name, ufunc] : names)
-    tensor.def(name, [ufunc](const Tensor& self, const py::object& other) { return compared(ufunc, self, other); });
+    tensor.def(name, [ufunc](const Tensor& self, const py::object& other) { return compare(ufunc, self, other); });
   tensor.attr("__hash__") = py::none();  // == compares elementwise, so tensors are unhashable like arrays
 }
 
@@ -257,9 +259,9 @@ void add_arithmetic(TensorClass& tensor) {
   bind_comparisons(tensor);
   bind_unary(tensor);
   tensor.attr("__array_priority__") = kArrayPriority;
-  tensor.def("__bool__", &truth_of)
-      .def("__float__", [](const Tensor& self) { return py::float_(item_of(self)); })
-      .def("__int__", [](const Tensor& self) { return py::int_(item_of(self)); })
+  tensor.def("__bool__", &bool_value)
+      .def("__float__", [](const Tensor& self) { return py::float_(scalar_item(self)); })
+      .def("__int__", [](const Tensor& self) { return py::int_(scalar_item(self)); })
       .def("__iter__",
            [](const py::object& self) {
              if (self.cast<const Tensor&>().desc().rank() == 0) throw py::type_error("iteration over a tensor of rank 0");

@@ -190,7 +190,20 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
     report = driver.reports / f"{len(list(driver.reports.glob('*.xml'))):03}.xml"
     report.with_suffix(".json").write_text(json.dumps({"device": device, "run": f"{date.today()} {commit()}"}))
     print(f"==> {driver.name}: {device}", flush=True)
-    words = [sys.executable, "-m", "pytest", "-p", "rest_of_a_run", "-n", "2", "--dist", "worksteal", "-q", "-r", "fE"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "skip_done_tests",
+        "-n",
+        "2",
+        "--dist",
+        "worksteal",
+        "-q",
+        "-r",
+        "fE",
+    ]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     chosen = {"PYTHONPATH": path, "PUMICE_TESTS_DONE": str(driver.reports / "done.json")}
     status = subprocess.run(

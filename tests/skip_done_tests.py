@@ -1,4 +1,4 @@
-"""A pytest plugin that deselects the tests listed as done in the file named by PUMICE_TESTS_DONE (`-p rest_of_a_run`)."""
+"""A pytest plugin that deselects the tests listed as done in the file named by PUMICE_TESTS_DONE (`-p skip_done_tests`)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,16 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from pumice.validation import deviation, kernel_checker, model_validation, reference, monte_carlo, tensor_sources, tensor_statistics, streaming  # noqa: E402
+from pumice.validation import (  # noqa: E402
+    deviation,
+    kernel_checker,
+    model_validation,
+    monte_carlo,
+    reference,
+    streaming,
+    tensor_sources,
+    tensor_statistics,
+)
 from pumice.validation.bounds.rule_runner import Runner  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
@@ -50,22 +59,22 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("run", tensor_sources.DeviceTensors, "check_indices"),
     ("run", tensor_sources.DeviceTensors, "stream"),
     ("run", tensor_sources.DeviceTensors, "additions"),
-    ("run", kernel_checker.ShippedKernels, "begin"),
-    ("run", kernel_checker.ShippedKernels, "_window"),
-    ("run", streaming.Windows, "run"),
+    ("run", kernel_checker.KernelChecker, "begin_case"),
+    ("run", kernel_checker.KernelChecker, "_load_window"),
+    ("run", streaming.NodeWindows, "run_window"),
     ("parse", reference.Reference, "__init__"),
     ("parse", tensor_sources.DeviceTensors, "__init__"),
-    ("evaluate", Runner, "node"),
-    ("evaluate", monte_carlo.Samples, "run"),
-    ("judge", judge, "judged"),
-    ("judge", proof, "judged"),
-    ("judge", judge, "zero_signs"),
-    ("judge", kernels, "node_deviation"),
-    ("judge", proof, "node_deviation"),
-    ("statistics", statistics, "statistics"),
-    ("statistics", proof, "statistics"),
-    ("statistics", kernels, "statistics"),
-    ("statistics", judge, "ratio_counts"),
+    ("evaluate", Runner, "run_node"),
+    ("evaluate", monte_carlo.MonteCarloSamples, "run"),
+    ("judge", deviation, "compare_tensor"),
+    ("judge", model_validation, "compare_tensor"),
+    ("judge", deviation, "check_zero_signs"),
+    ("judge", kernel_checker, "compare_node_output"),
+    ("judge", model_validation, "compare_node_output"),
+    ("statistics", tensor_statistics, "statistics"),
+    ("statistics", model_validation, "statistics"),
+    ("statistics", kernel_checker, "statistics"),
+    ("statistics", deviation, "count_ratios"),
 )
 
 

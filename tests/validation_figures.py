@@ -35,18 +35,19 @@ import onnx
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
 
-import pumice  # noqa: E402
 import repeat_parts  # noqa: E402
+
+import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
 from onnx_models import model, node, value  # noqa: E402
 from precision_models import TRAPS, precision_model  # noqa: E402
 from pumice.validation import model_validation  # noqa: E402
 from pumice.validation.bounds.bounded import Bounded  # noqa: E402
-from pumice.validation.bounds.float_types import Types  # noqa: E402
-from pumice.validation.deviation import judged  # noqa: E402
+from pumice.validation.bounds.float_types import ProgramTypes  # noqa: E402
+from pumice.validation.deviation import compare_tensor  # noqa: E402
+from pumice.validation.precision_tuner import best_in_rounds  # noqa: E402
 from pumice.validation.reference import ReferenceNode  # noqa: E402
-from pumice.validation.precision_tuner import best_in_turns  # noqa: E402
 
 FLOAT = np.float32
 BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9
@@ -169,7 +170,7 @@ def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Names
     report = pumice.validate(loaded, [case], mode="chained", repeat=100)
     judged = functools.partial(pumice.validate, loaded, [case], mode="chained")
     calls = {"once": judged, "repeated": functools.partial(judged, repeat=100)}
-    best = best_in_turns(calls, REPEAT_TURNS, least_turns=2)
+    best = best_in_rounds(calls, REPEAT_TURNS, min_rounds=2)
     once = best["once"]
     seconds = best["repeated"] - once
     runs = [one.runs for one in report.repeats][:1]
@@ -235,18 +236,20 @@ class Spoiler:
         self.bounds: dict[str, list[float]] = defaultdict(list)  # at that element, in ulp
         self.far: dict[str, list[float]] = defaultdict(list)  # fraction of correct elements that are over 8 ulp off
         self.worst: dict[str, list[float]] = defaultdict(list)  # largest error of a correct element, in ulp
-        self._near = model_validation.Proof._near
+        self._near = model_validation.ModelValidation._compare_isolated
 
-    def near(self, spoilt: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def near(
+        self, spoilt: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
+    ) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == FLOAT:
             self.spoil(spoilt, node.op, actual, expected)
         return self._near(spoilt, node, name, actual, expected)
 
-    def spoil(self, one: model_validation.Proof, op: str, actual: Any, expected: Bounded) -> None:
+    def spoil(self, one: model_validation.ModelValidation, op: str, actual: Any, expected: Bounded) -> None:
         places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
         if not places.size:
             return
-        kept = one.types.storage(actual.dtype)
+        kept = one.types.storage_type(actual.dtype)
         units = 2 * kept.unit * 2.0 ** np.floor(np.log2(np.abs(actual.flat[places].astype(np.float64))))
         units = 8 * np.maximum(units, kept.step)
         own = np.abs(actual.flat[places].astype(np.float64) - expected.value.flat[places])
@@ -254,18 +257,21 @@ class Spoiler:
         self.worst[op].append(float(np.max(own / units) * 8))
         changed, k = actual.copy(), self.random.integers(len(places))
         changed.flat[places[k]] += units[k]
-        self.found[op].append(not judged(changed, expected, one.types).ok)
+        self.found[op].append(not compare_tensor(changed, expected, one.types).ok)
         self.bounds[op].append(float(expected.errors().flat[places[k]] / units[k] * 8))
 
 
 def spoilt(context: pumice.Context, precision: str, tells: bool) -> Spoiler:
     spoiler = Spoiler()
 
-    def near(self: model_validation.Proof, *given: Any) -> Any:
+    def near(self: model_validation.ModelValidation, *given: Any) -> Any:
         return spoiler.near(self, *given)
 
-    taken = Types.with_additions if tells else lambda self, most: self
-    with mock.patch.object(model_validation.Proof, "_near", near), mock.patch.object(Types, "with_additions", taken):
+    taken = ProgramTypes.with_additions if tells else lambda self, most: self
+    with (
+        mock.patch.object(model_validation.ModelValidation, "_compare_isolated", near),
+        mock.patch.object(ProgramTypes, "with_additions", taken),
+    ):
         for name in TIGHT:
             stored = store.load(name)
             report = pumice.validate(
@@ -410,7 +416,7 @@ def tuned(
 def speed_kept(narrow: pumice.Model, mixed: pumice.Model, case: Any) -> float:
     """Like `TunedPrecision.speed_kept`, with longer runs."""
     calls = {"narrow": functools.partial(narrow, **case), "mixed": functools.partial(mixed, **case)}
-    seconds = best_in_turns(calls, TURNS)
+    seconds = best_in_rounds(calls, TURNS)
     return seconds["narrow"] / seconds["mixed"]
 
 
@@ -423,7 +429,7 @@ def lines_of_change(before: dict[str, float], after: dict[str, float]) -> Iterat
 
 def steps_of(loaded: pumice.Model, case: Any) -> dict[str, float]:
     """Return the device seconds of each step of a call: the minimum over many calls."""
-    best_in_turns({"model": functools.partial(loaded, **case)})
+    best_in_rounds({"model": functools.partial(loaded, **case)})
     least: dict[str, float] = {}
     for _ in range(10):
         with pumice.profile("dispatch") as profile:

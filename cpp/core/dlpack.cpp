@@ -12,15 +12,15 @@
 namespace pumice::dlpack {
 namespace {
 
-[[noreturn]] void refuse(const std::string& expected, const std::string& given) {
-  throw BindingError("K5", "array", "", "a DLPack array with " + expected, given);
+[[noreturn]] void refuse(const std::string& expected, const std::string& description) {
+  throw BindingError("K5", "array", "", "a DLPack array with " + expected, description);
 }
 
 std::string to_string(const Device& device) {
   return "(" + std::to_string(device.type) + ", " + std::to_string(device.id) + ")";
 }
 
-DType dtype_of_type(const ElementType& type) {
+DType dtype_from_element(const ElementType& type) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
   throw UnsupportedError("from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code " + std::to_string(type.code) +
@@ -49,22 +49,22 @@ Shape checked_shape(const Array& array) {
 }
 
 // Byte range of the array relative to element 0: `first` <= 0 is the first byte, `end` is one past the last.
-struct Reach {
+struct ByteExtent {
   int64_t first = 0, end = 0;
 };
 
-Reach reach_of(const TensorDesc& desc) {
+ByteExtent byte_extent(const TensorDesc& desc) {
   const int64_t width = bits(desc.dtype) / 8;
-  Reach reach{0, width};
+  ByteExtent extent{0, width};
   for (size_t axis = 0; axis < desc.shape.size(); ++axis) {
     int64_t distance = 0;
-    int64_t& side = desc.strides[axis] < 0 ? reach.first : reach.end;
+    int64_t& bound = desc.strides[axis] < 0 ? extent.first : extent.end;
     if (__builtin_mul_overflow(desc.strides[axis], desc.shape[axis] - 1, &distance) || __builtin_mul_overflow(distance, width, &distance) ||
-        __builtin_add_overflow(side, distance, &side))
+        __builtin_add_overflow(bound, distance, &bound))
       refuse("strides that reach over less than 2**63 bytes",
              "strides " + pumice::to_string(desc.strides) + " for shape " + pumice::to_string(desc.shape));
   }
-  return reach;
+  return extent;
 }
 
 // msync() fails with ENOMEM for unmapped pages; MS_ASYNC writes nothing.
@@ -74,27 +74,27 @@ bool is_mapped(uint64_t first, uint64_t end) {
   return msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
-std::byte* checked_data(const Array& array, const TensorDesc& desc) {
+std::byte* resolve_data(const Array& array, const TensorDesc& desc) {
   if (!array.data) refuse("data for its elements", "a null pointer as the data of " + pumice::to_string(desc));
-  const Reach reach = reach_of(desc);
+  const ByteExtent extent = byte_extent(desc);
   uint64_t start = 0, first = 0, end = 0;
-  const uint64_t before = 0 - static_cast<uint64_t>(reach.first);
-  const std::string given = "byte_offset " + std::to_string(array.byte_offset) + " and strides " + pumice::to_string(desc.strides) +
-                            " for " + pumice::to_string(desc);
+  const uint64_t leading_bytes = 0 - static_cast<uint64_t>(extent.first);
+  const std::string description = "byte_offset " + std::to_string(array.byte_offset) + " and strides " + pumice::to_string(desc.strides) +
+                                  " for " + pumice::to_string(desc);
   if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(array.data), array.byte_offset, &start) ||
-      __builtin_sub_overflow(start, before, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(reach.end), &end))
-    refuse("elements inside the address space", given);
+      __builtin_sub_overflow(start, leading_bytes, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(extent.end), &end))
+    refuse("elements inside the address space", description);
   if (array.device.type == kCpu && !is_mapped(first, end))
-    refuse("elements in memory of this process", given + ", which reach over memory that is not mapped");
+    refuse("elements in memory of this process", description + ", which reach over memory that is not mapped");
   return reinterpret_cast<std::byte*>(start);
 }
 
 CheckedArray checked_array(const Array& array, const Device& device) {
   check_device(array, device);
-  CheckedArray result{TensorDesc(dtype_of_type(array.type), checked_shape(array)), nullptr, array.device, false};
+  CheckedArray result{TensorDesc(dtype_from_element(array.type), checked_shape(array)), nullptr, array.device, false};
   if (result.desc.elements() == 0) return result;  // strides and data are meaningless without elements
   if (array.strides) result.desc.strides.assign(array.strides, array.strides + array.rank);
-  result.data = checked_data(array, result.desc);
+  result.data = resolve_data(array, result.desc);
   return result;
 }
 
@@ -108,12 +108,12 @@ ElementType element_type(DType dtype) {
   return {is_signed_integer(dtype) ? signed_integer : unsigned_integer, width, 1};
 }
 
-CheckedArray checked(const Managed* managed, const Device& device) {
+CheckedArray check_managed(const Managed* managed, const Device& device) {
   if (!managed) refuse("a structure", "a null pointer");
   return checked_array(managed->array, device);
 }
 
-CheckedArray checked(const VersionedManaged* managed, const Device& device) {
+CheckedArray check_managed(const VersionedManaged* managed, const Device& device) {
   if (!managed) refuse("a structure", "a null pointer");
   if (managed->version.major != kMajorVersion)  // the layout of the other fields depends on the major version
     throw UnsupportedError("from_dlpack: expected a capsule of DLPack " + std::to_string(kMajorVersion) + ".x, given version " +

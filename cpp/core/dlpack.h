@@ -60,7 +60,7 @@ struct CheckedArray {
 // Validates the array in a capsule. Checks the rank before it reads sizes and strides, and reads no elements. `device`: the result of the
 // producer's __dlpack_device__. Throws BindingError (K5) if the fields are inconsistent or out of range, or if CPU memory is not mapped;
 // UnsupportedError for another major version, an unknown flag or an element type without a dtype.
-CheckedArray checked(const Managed* managed, const Device& device);
-CheckedArray checked(const VersionedManaged* managed, const Device& device);
+CheckedArray check_managed(const Managed* managed, const Device& device);
+CheckedArray check_managed(const VersionedManaged* managed, const Device& device);
 
 }  // namespace pumice::dlpack

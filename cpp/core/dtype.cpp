@@ -5,13 +5,13 @@
 namespace pumice {
 namespace {
 
-struct Facts {
+struct DTypeInfo {
   std::string_view name;
   int bits;
 };
 
 // Names and bit widths, in the order of DType.
-constexpr Facts kFacts[kDTypeCount] = {
+constexpr DTypeInfo kDTypeInfos[kDTypeCount] = {
     {"float64", 64},
     {"float32", 32},
     {"float16", 16},
@@ -37,24 +37,24 @@ constexpr Facts kFacts[kDTypeCount] = {
     {"uint2", 2},
 };
 
-const Facts& facts(DType dtype) {
-  return kFacts[static_cast<size_t>(dtype)];
+const DTypeInfo& dtype_info(DType dtype) {
+  return kDTypeInfos[static_cast<size_t>(dtype)];
 }
 
 }  // namespace
 
 int bits(DType dtype) {
-  return facts(dtype).bits;
+  return dtype_info(dtype).bits;
 }
 
 std::string_view name(DType dtype) {
-  return facts(dtype).name;
+  return dtype_info(dtype).name;
 }
 
-DType dtype_from_name(std::string_view wanted) {
+DType dtype_from_name(std::string_view requested) {
   for (int i = 0; i < kDTypeCount; ++i)
-    if (kFacts[i].name == wanted) return static_cast<DType>(i);
-  throw GraphError("", "unknown dtype '" + std::string(wanted) + "'; there are " + names((DTypeSet{1} << kDTypeCount) - 1));
+    if (kDTypeInfos[i].name == requested) return static_cast<DType>(i);
+  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + names((DTypeSet{1} << kDTypeCount) - 1));
 }
 
 bool is_float(DType dtype) {
@@ -67,13 +67,13 @@ bool is_signed_integer(DType dtype) {
 }
 
 bool is_integer(DType dtype) {
-  return !is_float(dtype) && dtype != DType::bool_ && !contains(kNarrowFloats, dtype);
+  return !is_float(dtype) && dtype != DType::bool_ && !contains(kLowBitFloats, dtype);
 }
 
 std::string names(DTypeSet set) {
   std::string text;
   for (int i = 0; i < kDTypeCount; ++i)
-    if (contains(set, static_cast<DType>(i))) text += (text.empty() ? "" : ", ") + std::string(kFacts[i].name);
+    if (contains(set, static_cast<DType>(i))) text += (text.empty() ? "" : ", ") + std::string(kDTypeInfos[i].name);
   return text;
 }
 

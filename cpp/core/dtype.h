@@ -63,21 +63,21 @@ constexpr bool contains(DTypeSet set, DType dtype) {
 std::string names(DTypeSet set);  // e.g. "float32, float16"
 
 // fp8 and fp4 formats: operators convert and move them, but do no arithmetic in them.
-inline constexpr DTypeSet kNarrowFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
+inline constexpr DTypeSet kLowBitFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
                                                  DType::float8_e8m0fnu, DType::float4_e2m1fn);
-inline constexpr DTypeSet kNarrowIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
+inline constexpr DTypeSet kLowBitIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
 
-inline constexpr DTypeSet kNarrow = kNarrowFloats | kNarrowIntegers;
-constexpr bool is_narrow(DType dtype) {
-  return contains(kNarrow, dtype);
+inline constexpr DTypeSet kLowBit = kLowBitFloats | kLowBitIntegers;
+constexpr bool is_low_bit(DType dtype) {
+  return contains(kLowBit, dtype);
 }
 
 // Float inputs and outputs of operators. fp16 and bf16 are storage only: arithmetic and accumulation are fp32.
-inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
-constexpr bool is_working_float(DType dtype) {
-  return contains(kWorkingFloats, dtype);
+inline constexpr DTypeSet kOperatorFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
+constexpr bool is_operator_float(DType dtype) {
+  return contains(kOperatorFloats, dtype);
 }
-constexpr bool is_half_width(DType dtype) {
+constexpr bool is_16bit_float(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-std::string join(const std::vector<std::string>& items) {
+std::string unsupported_message(const std::vector<std::string>& items) {
   if (items.size() == 1) return "not supported: " + printable(items[0]);
   std::string text = "not supported (" + std::to_string(items.size()) + "):";
   for (const auto& item : items) text += "\n  " + printable(item);
@@ -31,32 +31,32 @@ std::string access_message(const OutOfBoundsError::Access& access) {
          (access.count > 1 ? "; one of " + count + " accesses out of bounds" : "");
 }
 
-// Inserts `place` into an error message, after the leading rule id if there is one.
-std::string placed_text(const std::string& place, const std::string& text, const std::string& rule) {
+// Inserts `location` into an error message, after the leading rule id if there is one.
+std::string prefix_message(const std::string& location, const std::string& text, const std::string& rule) {
   const std::string start = rule.empty() ? "" : "[" + rule + "] ";
-  return text.starts_with(start) ? start + place + ": " + text.substr(start.size()) : place + ": " + text;
+  return text.starts_with(start) ? start + location + ": " + text.substr(start.size()) : location + ": " + text;
 }
 
-std::vector<std::string> placed_items(const std::string& place, std::vector<std::string> items) {
-  for (std::string& item : items) item = place + ": " + item;
+std::vector<std::string> prefix_items(const std::string& location, std::vector<std::string> items) {
+  for (std::string& item : items) item = location + ": " + item;
   return items;
 }
 
 // Returns the last UTF-8 character boundary at or before `end`; `end` itself if the text is not UTF-8.
-size_t character_before(const std::string& text, size_t end) {
-  constexpr size_t kMostBytes = 4;
-  for (size_t back = 0; back < kMostBytes && back <= end; ++back)
-    if ((static_cast<unsigned char>(text[end - back]) & 0xC0) != 0x80) return end - back;
+size_t utf8_boundary_before(const std::string& text, size_t end) {
+  constexpr size_t kMaxUtf8Bytes = 4;
+  for (size_t offset = 0; offset < kMaxUtf8Bytes && offset <= end; ++offset)
+    if ((static_cast<unsigned char>(text[end - offset]) & 0xC0) != 0x80) return end - offset;
   return end;
 }
 
 }  // namespace
 
-std::string bounded(std::string text) {
-  constexpr size_t kHead = 12 << 10, kTail = 4 << 10;
+std::string truncate_message(std::string text) {
+  constexpr size_t kHeadBytes = 12 << 10, kTail = 4 << 10;
   text = printable(text, Lines::keep);
-  if (text.size() <= kHead + kTail) return text;
-  const size_t first = character_before(text, kHead), last = character_before(text, text.size() - kTail);
+  if (text.size() <= kHeadBytes + kTail) return text;
+  const size_t first = utf8_boundary_before(text, kHeadBytes), last = utf8_boundary_before(text, text.size() - kTail);
   return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
 }
 
@@ -71,16 +71,16 @@ BindingError::BindingError(std::string rule_id, std::string slot_name, std::stri
       expected(std::move(expected_text)),
       given(std::move(given_text)) {}
 
-BindingError::BindingError(const std::string& place, const BindingError& inner)
-    : Error(placed_text(place, inner.what(), inner.rule)),
+BindingError::BindingError(const std::string& location, const BindingError& inner)
+    : Error(prefix_message(location, inner.what(), inner.rule)),
       rule(inner.rule),
       slot(inner.slot),
       tensor(inner.tensor),
       expected(inner.expected),
       given(inner.given) {}
 
-GraphError::GraphError(const std::string& place, const GraphError& inner)
-    : Error(placed_text(place, inner.what(), inner.rule)), node(inner.node), rule(inner.rule) {}
+GraphError::GraphError(const std::string& location, const GraphError& inner)
+    : Error(prefix_message(location, inner.what(), inner.rule)), node(inner.node), rule(inner.rule) {}
 
 GraphError::GraphError(std::string node_name, const std::string& message, std::string rule_id)
     : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + printable(node_name) + "': ") + message),
@@ -95,12 +95,13 @@ OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> t
 StateError::StateError(const std::string& message, std::string rule_id)
     : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + message), rule(std::move(rule_id)) {}
 
-StateError::StateError(const std::string& place, const StateError& inner)
-    : Error(placed_text(place, inner.what(), inner.rule)), rule(inner.rule) {}
+StateError::StateError(const std::string& location, const StateError& inner)
+    : Error(prefix_message(location, inner.what(), inner.rule)), rule(inner.rule) {}
 
-UnsupportedError::UnsupportedError(const std::string& place, const UnsupportedError& inner)
-    : UnsupportedError(placed_items(place, inner.items)) {}
+UnsupportedError::UnsupportedError(const std::string& location, const UnsupportedError& inner)
+    : UnsupportedError(prefix_items(location, inner.items)) {}
 
-UnsupportedError::UnsupportedError(std::vector<std::string> unsupported) : Error(join(unsupported)), items(std::move(unsupported)) {}
+UnsupportedError::UnsupportedError(std::vector<std::string> unsupported)
+    : Error(unsupported_message(unsupported)), items(std::move(unsupported)) {}
 
 }  // namespace pumice

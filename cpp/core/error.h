@@ -11,12 +11,12 @@ namespace pumice {
 
 // Shortens the text to at most 16 KiB: keeps its beginning and end, and notes how much was removed. Names and values in messages may come
 // from a file and be arbitrarily long.
-std::string bounded(std::string text);
+std::string truncate_message(std::string text);
 
 // Base class of every exception that the engine throws. Its text is bounded().
 class Error : public std::runtime_error {
  public:
-  explicit Error(std::string text) : std::runtime_error(bounded(std::move(text))) {}
+  explicit Error(std::string text) : std::runtime_error(truncate_message(std::move(text))) {}
 };
 
 // A Vulkan call failed, or there is no loader, driver or matching device.
@@ -36,7 +36,7 @@ class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
   // Copies the error and prefixes its text with the location; likewise in the classes below.
-  OutOfMemoryError(const std::string& place, const OutOfMemoryError& inner) : DeviceError(place + ": " + inner.what()) {}
+  OutOfMemoryError(const std::string& location, const OutOfMemoryError& inner) : DeviceError(location + ": " + inner.what()) {}
 };
 
 // Shader compilation failed. Each message is "file:line:column: text", then the source line and a caret on lines of their own.
@@ -52,7 +52,7 @@ class ShaderCompileError : public Error {
 class BindingError : public Error {
  public:
   BindingError(std::string rule, std::string slot, std::string tensor, std::string expected, std::string given);
-  BindingError(const std::string& place, const BindingError& inner);  // prefixes the text with the location
+  BindingError(const std::string& location, const BindingError& inner);  // prefixes the text with the location
 
   std::string rule, slot, tensor, expected, given;
 };
@@ -61,7 +61,7 @@ class BindingError : public Error {
 class GraphError : public Error {
  public:
   GraphError(std::string node, const std::string& message, std::string rule = {});
-  GraphError(const std::string& place, const GraphError& inner);  // prefixes the text with the location
+  GraphError(const std::string& location, const GraphError& inner);  // prefixes the text with the location
 
   std::string node, rule;
 };
@@ -71,7 +71,7 @@ class UnsupportedError : public Error {
  public:
   explicit UnsupportedError(std::vector<std::string> items);
   explicit UnsupportedError(const std::string& item) : UnsupportedError(std::vector<std::string>{item}) {}
-  UnsupportedError(const std::string& place, const UnsupportedError& inner);  // prefixes each item with the location
+  UnsupportedError(const std::string& location, const UnsupportedError& inner);  // prefixes each item with the location
 
   std::vector<std::string> items;
 };
@@ -80,7 +80,8 @@ class UnsupportedError : public Error {
 class TimeoutError : public Error {
  public:
   TimeoutError(const std::string& message, bool is_transient) : Error(message), transient(is_transient) {}
-  TimeoutError(const std::string& place, const TimeoutError& inner) : Error(place + ": " + inner.what()), transient(inner.transient) {}
+  TimeoutError(const std::string& location, const TimeoutError& inner)
+      : Error(location + ": " + inner.what()), transient(inner.transient) {}
 
   bool transient;
 };
@@ -99,7 +100,7 @@ class OutputSizeError : public Error {
 class StateError : public Error {
  public:
   explicit StateError(const std::string& message, std::string rule = {});
-  StateError(const std::string& place, const StateError& inner);
+  StateError(const std::string& location, const StateError& inner);
 
   std::string rule;
 };
@@ -125,17 +126,17 @@ class OutOfBoundsError : public Error {
 // A program with index checks read an out-of-range index.
 class IndexRangeError : public Error {
  public:
-  struct Place {
+  struct Details {
     std::string node, value;       // value: the tensor of indices
     int64_t index = 0;             // first out-of-range index
     std::vector<int64_t> element;  // its index in `value`
     uint64_t count = 0;            // number of out-of-range indices
   };
-  IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}
+  IndexRangeError(const std::string& message, Details first) : Error(message), details(std::move(first)) {}
   // Copies the error and prefixes its text with the location.
-  IndexRangeError(const std::string& where, const IndexRangeError& inner) : Error(where + ": " + inner.what()), place(inner.place) {}
+  IndexRangeError(const std::string& where, const IndexRangeError& inner) : Error(where + ": " + inner.what()), details(inner.details) {}
 
-  Place place;
+  Details details;
 };
 
 }  // namespace pumice

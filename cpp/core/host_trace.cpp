@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostEvents = 1 << 20;  // bounds memory use if a trace is never stopped
+constexpr size_t kMaxEvents = 1 << 20;  // bounds memory use if a trace is never stopped
 
 struct Trace {
   std::atomic<bool> is_on{false};
@@ -19,8 +19,8 @@ struct Trace {
 };
 
 Trace& trace() {
-  static auto* const kept = new Trace;  // never destroyed: threads may still add events at exit
-  return *kept;
+  static auto* const instance = new Trace;  // never destroyed: threads may still add events at exit
+  return *instance;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ std::vector<HostEvent> stop_trace() {
 void add_event(HostEvent event) {
   event.thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
   const std::lock_guard lock(trace().mutex);
-  if (trace().is_on && trace().events.size() < kMostEvents) trace().events.push_back(std::move(event));
+  if (trace().is_on && trace().events.size() < kMaxEvents) trace().events.push_back(std::move(event));
 }
 
 // Drops the span if memory is exhausted: tracing must not make the traced code fail.

@@ -14,15 +14,15 @@ namespace {
 constexpr std::array<std::string_view, 8> kFaults{"stale", "order", "race", "in place", "steps", "push", "fold", "reversed"};
 
 std::string read_fault() {
-  const char* const given = std::getenv("PUMICE_FAULT");
-  if (!given || !*given) return {};
-  if (std::ranges::find(kFaults, given) == kFaults.end()) {
-    std::string known;
-    for (const std::string_view fault : kFaults) known += (known.empty() ? "'" : ", '") + std::string(fault) + "'";
-    throw Error("PUMICE_FAULT: one of " + known + " expected; given '" + std::string(given) + "'");
+  const char* const fault_name = std::getenv("PUMICE_FAULT");
+  if (!fault_name || !*fault_name) return {};
+  if (std::ranges::find(kFaults, fault_name) == kFaults.end()) {
+    std::string known_faults;
+    for (const std::string_view fault : kFaults) known_faults += (known_faults.empty() ? "'" : ", '") + std::string(fault) + "'";
+    throw Error("PUMICE_FAULT: one of " + known_faults + " expected; given '" + std::string(fault_name) + "'");
   }
-  log(LogLevel::warning, "PUMICE_FAULT: plans have the fault '" + std::string(given) + "' on purpose");
-  return given;
+  log(LogLevel::warning, "PUMICE_FAULT: plans have the fault '" + std::string(fault_name) + "' on purpose");
+  return fault_name;
 }
 
 }  // namespace

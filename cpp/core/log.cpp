@@ -35,10 +35,10 @@ void log(LogLevel level, std::string message) {
 std::vector<std::pair<LogLevel, std::string>> take_log() {
   auto& all = messages();
   const std::lock_guard lock(all.mutex);
-  std::vector<std::pair<LogLevel, std::string>> taken(all.waiting.begin(), all.waiting.end());
+  std::vector<std::pair<LogLevel, std::string>> messages_taken(all.waiting.begin(), all.waiting.end());
   all.waiting.clear();
   all.any = false;
-  return taken;
+  return messages_taken;
 }
 
 bool has_log() {

@@ -7,11 +7,11 @@
 
 namespace pumice {
 
-double NarrowFormat::value(uint32_t code) const {
+double LowBitFloatFormat::value(uint32_t code) const {
   const uint32_t magnitude = code & ((1u << (exponent + mantissa)) - 1), sign = code ^ magnitude;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  if (specials == NarrowSpecials::zero ? sign != 0 && magnitude == 0 : magnitude > largest)
-    return specials == NarrowSpecials::ieee && magnitude == largest + 1
+  if (specials == SpecialCodes::zero ? sign != 0 && magnitude == 0 : magnitude > largest)
+    return specials == SpecialCodes::ieee && magnitude == largest + 1
                ? std::copysign(std::numeric_limits<double>::infinity(), sign != 0 ? -1.0 : 1.0)
                : nan;
   const int power = static_cast<int>(magnitude >> mantissa);
@@ -20,10 +20,10 @@ double NarrowFormat::value(uint32_t code) const {
   return sign != 0 ? -unit : unit;
 }
 
-const NarrowFormat& narrow_format(DType dtype) {
-  static constexpr NarrowFormat e4m3fn{4, 3, 7, 0x7e, NarrowSpecials::last}, e4m3fnuz{4, 3, 8, 0x7f, NarrowSpecials::zero},
-      e5m2{5, 2, 15, 0x7b, NarrowSpecials::ieee}, e5m2fnuz{5, 2, 16, 0x7f, NarrowSpecials::zero},
-      e8m0fnu{8, 0, 127, 0xfe, NarrowSpecials::last, false}, e2m1fn{2, 1, 1, 0x7, NarrowSpecials::none};
+const LowBitFloatFormat& low_bit_float_format(DType dtype) {
+  static constexpr LowBitFloatFormat e4m3fn{4, 3, 7, 0x7e, SpecialCodes::last}, e4m3fnuz{4, 3, 8, 0x7f, SpecialCodes::zero},
+      e5m2{5, 2, 15, 0x7b, SpecialCodes::ieee}, e5m2fnuz{5, 2, 16, 0x7f, SpecialCodes::zero},
+      e8m0fnu{8, 0, 127, 0xfe, SpecialCodes::last, false}, e2m1fn{2, 1, 1, 0x7, SpecialCodes::none};
   switch (dtype) {
     case DType::float8_e4m3fn:
       return e4m3fn;

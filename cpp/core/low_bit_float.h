@@ -9,17 +9,17 @@ namespace pumice {
 
 // Codes that are not finite numbers. last: the largest code of either sign is NaN. zero: the code of -0 is NaN, and there is no -0. ieee:
 // the largest exponent encodes infinities and NaNs. none: every code is a number.
-enum class NarrowSpecials : uint8_t { last, zero, ieee, none };
+enum class SpecialCodes : uint8_t { last, zero, ieee, none };
 
-struct NarrowFormat {
+struct LowBitFloatFormat {
   int exponent, mantissa, bias;  // field widths in bits; exponent bias
   uint32_t largest;              // code of the largest finite value
-  NarrowSpecials specials;
+  SpecialCodes specials;
   bool has_sign = true;
 
   double value(uint32_t code) const;
 };
 
-const NarrowFormat& narrow_format(DType dtype);  // dtype in kNarrowFloats
+const LowBitFloatFormat& low_bit_float_format(DType dtype);  // dtype in kLowBitFloats
 
 }  // namespace pumice

@@ -17,15 +17,15 @@ std::shared_ptr<MappedFile> MappedFile::map(int descriptor, std::string name) {
   struct stat status{};
   if (fstat(descriptor, &status) != 0) throw refuse("fstat");
   const auto bytes = static_cast<size_t>(status.st_size);
-  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) throw refuse("fcntl");
-  void* data = bytes ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, own, 0) : nullptr;  // mmap() rejects length 0
+  const int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (duplicate < 0) throw refuse("fcntl");
+  void* data = bytes ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, duplicate, 0) : nullptr;  // mmap() rejects length 0
   if (data == MAP_FAILED) {
     const Error error = refuse("mmap");
-    close(own);
+    close(duplicate);
     throw error;
   }
-  return std::shared_ptr<MappedFile>(new MappedFile(std::move(name), own, static_cast<const std::byte*>(data), bytes));
+  return std::shared_ptr<MappedFile>(new MappedFile(std::move(name), duplicate, static_cast<const std::byte*>(data), bytes));
 }
 
 MappedFile::~MappedFile() {

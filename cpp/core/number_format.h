@@ -8,11 +8,11 @@
 namespace pumice {
 
 // Formats like printf with %.<digits>g and %.<digits>e in the C locale.
-std::string general_text(double value, int digits = 6);
-std::string scientific_text(double value, int digits);
-// general_text() of a finite number, always with a decimal point or an exponent so that it reads as a float.
-std::string real_text(double value, int digits);
+std::string format_general(double value, int digits = 6);
+std::string format_scientific(double value, int digits);
+// format_general() of a finite number, always with a decimal point or an exponent so that it reads as a float.
+std::string format_real(double value, int digits);
 // Returns nullopt if the text is not exactly one number.
-std::optional<double> parsed_number(std::string_view text);
+std::optional<double> parse_number(std::string_view text);
 
 }  // namespace pumice

@@ -21,11 +21,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostThreads = 8;                 // maximum, including the caller; 8 saturate memory bandwidth
-constexpr size_t kLeastShared = size_t{1} << 20;   // smaller copies finish before the other threads wake up
-constexpr size_t kSmallBlock = size_t{256} << 10;  // 50 us on one thread
-constexpr size_t kLargeBlock = size_t{2} << 20;    // a huge page, so that one thread does its first touch
-constexpr size_t kManyBytes = size_t{16} << 20;    // copies of this size or more use large blocks: each thread still gets at least one
+constexpr size_t kMaxThreads = 8;                      // maximum, including the caller; 8 saturate memory bandwidth
+constexpr size_t kMinParallelBytes = size_t{1} << 20;  // smaller copies finish before the other threads wake up
+constexpr size_t kSmallBlock = size_t{256} << 10;      // 50 us on one thread
+constexpr size_t kLargeBlock = size_t{2} << 20;        // a huge page, so that one thread does its first touch
+constexpr size_t kLargeCopyBytes = size_t{16} << 20;   // copies of this size or more use large blocks: each thread still gets at least one
 
 // Non-temporal stores fill whole write-combining lines and avoid reading the destination.
 void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
@@ -35,9 +35,9 @@ void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
   std::memcpy(target, source, head);
   target += head, source += head, bytes -= head;
   for (; bytes >= kLine; target += kLine, source += kLine, bytes -= kLine) {
-    __m128i parts[kLine / kVector];
-    for (size_t i = 0; i < kLine / kVector; ++i) parts[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source) + i);
-    for (size_t i = 0; i < kLine / kVector; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(target) + i, parts[i]);
+    __m128i vectors[kLine / kVector];
+    for (size_t i = 0; i < kLine / kVector; ++i) vectors[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source) + i);
+    for (size_t i = 0; i < kLine / kVector; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(target) + i, vectors[i]);
   }
   std::memcpy(target, source, bytes);
   _mm_sfence();  // non-temporal stores are not ordered before the store that notifies the device
@@ -53,7 +53,7 @@ void copy_block(std::byte* target, const std::byte* source, size_t bytes, Store 
     std::memcpy(target, source, bytes);
 }
 
-size_t next_multiple(size_t value, size_t grain) {
+size_t next_boundary(size_t value, size_t grain) {
   return (value / grain + 1) * grain;
 }
 
@@ -61,26 +61,26 @@ size_t next_multiple(size_t value, size_t grain) {
 // own.
 class CopyThreads {
  public:
-  static CopyThreads& of_process() {
-    static std::atomic<CopyThreads*> made{nullptr};
-    CopyThreads* known = made.load(std::memory_order_acquire);
-    if (known && known->process_ == getpid()) return *known;
+  static CopyThreads& process_instance() {
+    static std::atomic<CopyThreads*> instance{nullptr};
+    CopyThreads* current = instance.load(std::memory_order_acquire);
+    if (current && current->process_ == getpid()) return *current;
     auto* const fresh = new CopyThreads;
-    if (made.compare_exchange_strong(known, fresh)) {
-      fresh->begin();
+    if (instance.compare_exchange_strong(current, fresh)) {
+      fresh->start_threads();
       return *fresh;
     }
     delete fresh;
-    return *known;
+    return *current;
   }
 
-  std::mutex mutex;                        // guards the members below and the states of all copies
-  std::condition_variable allowed;         // signals that blocks are available
-  std::vector<SharedCopy::State*> copies;  // copies in progress
+  std::mutex mutex;                          // guards the members below and the states of all copies
+  std::condition_variable allowed;           // signals that blocks are available
+  std::vector<ParallelCopy::State*> copies;  // copies in progress
 
  private:
-  void begin() {
-    const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads) - 1;
+  void start_threads() {
+    const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads) - 1;
     try {
       const BlockedSignals blocked;
       for (size_t i = 0; i < count; ++i)
@@ -98,19 +98,19 @@ class CopyThreads {
 
 }  // namespace
 
-struct SharedCopy::State {
+struct ParallelCopy::State {
   CopyWindow<std::byte> target;
   CopyWindow<const std::byte> source;
   size_t bytes, chunk, block;
   Store store;
   CopyThreads& threads;
-  std::condition_variable copied{};  // signals that a block was copied
-  size_t allowed = 0, next = 0;      // bytes allowed; bytes claimed by threads
-  std::vector<size_t> begun{};       // start offsets of blocks being copied
+  std::condition_variable copied{};    // signals that a block was copied
+  size_t allowed = 0, next = 0;        // bytes allowed; bytes claimed by threads
+  std::vector<size_t> block_begins{};  // start offsets of blocks being copied
 
   bool has_block() const { return next < allowed; }
-  bool is_copied(size_t wanted) const {
-    return next >= wanted && std::ranges::all_of(begun, [&](size_t begin) { return begin >= wanted; });
+  bool is_copied(size_t end) const {
+    return next >= end && std::ranges::all_of(block_begins, [&](size_t begin) { return begin >= end; });
   }
 
   // End of the block at `begin`: at the next chunk boundary, the allowed limit or a block boundary of the non-ring memory, whichever is
@@ -118,18 +118,18 @@ struct SharedCopy::State {
   size_t end_of(size_t begin) const {
     const bool is_ring = target.bytes < bytes;
     const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);
-    return std::min({allowed, next_multiple(begin, chunk), next_multiple(address + begin, block) - address});
+    return std::min({allowed, next_boundary(begin, chunk), next_boundary(address + begin, block) - address});
   }
 
   // Copies the next block without holding the lock.
   void copy_next(std::unique_lock<std::mutex>& lock) {
     const size_t begin = next, end = end_of(begin);
     next = end;
-    begun.push_back(begin);
+    block_begins.push_back(begin);
     lock.unlock();
     copy_block(target.begin + begin % target.bytes, source.begin + begin % source.bytes, end - begin, store);
     lock.lock();
-    begun.erase(std::ranges::find(begun, begin));
+    block_begins.erase(std::ranges::find(block_begins, begin));
     copied.notify_one();
   }
 };
@@ -137,28 +137,29 @@ struct SharedCopy::State {
 void CopyThreads::work() {
   std::unique_lock lock(mutex);
   for (;;) {
-    const auto one = std::ranges::find_if(copies, [](const SharedCopy::State* copy) { return copy->has_block(); });
-    if (one == copies.end())
+    const auto copy_with_block = std::ranges::find_if(copies, [](const ParallelCopy::State* copy) { return copy->has_block(); });
+    if (copy_with_block == copies.end())
       allowed.wait(lock);
     else
-      (*one)->copy_next(lock);
+      (*copy_with_block)->copy_next(lock);
   }
 }
 
-SharedCopy::SharedCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
-    : state_(new State{target, source, bytes, chunk, bytes < kManyBytes ? kSmallBlock : kLargeBlock, store, CopyThreads::of_process()}) {
-  state_->begun.reserve(kMostThreads);  // so that push_back() in copy_next() cannot throw
+ParallelCopy::ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
+    : state_(new State{target, source, bytes, chunk, bytes < kLargeCopyBytes ? kSmallBlock : kLargeBlock, store,
+                       CopyThreads::process_instance()}) {
+  state_->block_begins.reserve(kMaxThreads);  // so that push_back() in copy_next() cannot throw
   const std::lock_guard lock(state_->threads.mutex);
   state_->threads.copies.push_back(state_.get());
 }
 
-SharedCopy::~SharedCopy() {
+ParallelCopy::~ParallelCopy() {
   std::unique_lock lock(state_->threads.mutex);
   std::erase(state_->threads.copies, state_.get());
-  state_->copied.wait(lock, [this] { return state_->begun.empty(); });
+  state_->copied.wait(lock, [this] { return state_->block_begins.empty(); });
 }
 
-void SharedCopy::allow(size_t bytes) {
+void ParallelCopy::allow(size_t bytes) {
   State& state = *state_;
   {
     const std::lock_guard lock(state.threads.mutex);
@@ -168,12 +169,12 @@ void SharedCopy::allow(size_t bytes) {
   state.threads.allowed.notify_all();
 }
 
-bool SharedCopy::is_copied(size_t bytes) const {
+bool ParallelCopy::is_copied(size_t bytes) const {
   const std::lock_guard lock(state_->threads.mutex);
   return state_->is_copied(bytes);
 }
 
-void SharedCopy::copy_until(size_t bytes) {
+void ParallelCopy::copy_until(size_t bytes) {
   std::unique_lock lock(state_->threads.mutex);
   while (!state_->is_copied(bytes))
     if (state_->has_block())
@@ -184,8 +185,8 @@ void SharedCopy::copy_until(size_t bytes) {
 
 void copy_bytes(std::byte* target, std::span<const std::byte> source, Store store) {
   if (source.empty()) return;
-  if (source.size() < kLeastShared) return copy_block(target, source.data(), source.size(), store);
-  SharedCopy copy({target, source.size()}, {source.data(), source.size()}, source.size(), source.size(), store);
+  if (source.size() < kMinParallelBytes) return copy_block(target, source.data(), source.size(), store);
+  ParallelCopy copy({target, source.size()}, {source.data(), source.size()}, source.size(), source.size(), store);
   copy.allow(source.size());
   copy.copy_until(source.size());
 }

@@ -19,12 +19,12 @@ struct CopyWindow {
 
 // A copy in progress. Helper threads and the thread in copy_until() copy blocks in order, up to the limit set by allow(), so that device
 // transfers before and after it overlap with the copy. Not thread-safe.
-class SharedCopy {
+class ParallelCopy {
  public:
   // Blocks do not cross multiples of `chunk` bytes; a ring is a whole number of chunks. Nothing is copied before allow().
-  SharedCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store = Store::cached);
-  ~SharedCopy();  // waits for blocks being copied and skips the rest
-  SharedCopy(const SharedCopy&) = delete;
+  ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store = Store::cached);
+  ~ParallelCopy();  // waits for blocks being copied and skips the rest
+  ParallelCopy(const ParallelCopy&) = delete;
 
   void allow(size_t bytes);            // permits copying the first `bytes` bytes; never decreases
   bool is_copied(size_t bytes) const;  // whether the first `bytes` bytes have been copied

@@ -11,16 +11,16 @@ struct Range {
   uint32_t first, last;
 };
 // Unicode format characters and line separators, preceded by C0 and C1.
-constexpr std::array kHidden = {Range{0x00, 0x1f},     Range{0x7f, 0x9f},     Range{0xad, 0xad},      Range{0x61c, 0x61c},
-                                Range{0x180e, 0x180e}, Range{0x200b, 0x200f}, Range{0x2028, 0x202e},  Range{0x2060, 0x206f},
-                                Range{0xfeff, 0xfeff}, Range{0xfff9, 0xfffb}, Range{0xe0000, 0xe007f}};
+constexpr std::array kHiddenRanges = {Range{0x00, 0x1f},     Range{0x7f, 0x9f},     Range{0xad, 0xad},      Range{0x61c, 0x61c},
+                                      Range{0x180e, 0x180e}, Range{0x200b, 0x200f}, Range{0x2028, 0x202e},  Range{0x2060, 0x206f},
+                                      Range{0xfeff, 0xfeff}, Range{0xfff9, 0xfffb}, Range{0xe0000, 0xe007f}};
 
 struct Character {
   uint32_t code = 0;
   size_t bytes = 0;  // 0: not the start of a valid UTF-8 sequence
 };
 
-Character character_at(std::string_view text, size_t at) {
+Character decode_utf8(std::string_view text, size_t at) {
   const auto first = static_cast<uint8_t>(text[at]);
   if (first < 0x80) return {first, 1};
   const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
@@ -37,7 +37,7 @@ Character character_at(std::string_view text, size_t at) {
 }
 
 bool is_hidden(uint32_t code) {
-  for (const Range& range : kHidden)
+  for (const Range& range : kHiddenRanges)
     if (code >= range.first && code <= range.last) return true;
   return false;
 }
@@ -57,7 +57,7 @@ std::string printable(std::string_view text, Lines lines) {
   std::string result;
   result.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const auto [code, bytes] = character_at(text, at);
+    const auto [code, bytes] = decode_utf8(text, at);
     const bool is_layout = lines == Lines::keep && (code == '\n' || code == '\t');
     if (bytes == 0)
       result += escape(static_cast<uint8_t>(text[at]));

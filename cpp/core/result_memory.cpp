@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostKept = size_t{256} << 20;
+constexpr size_t kMaxFreeBytes = size_t{256} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 struct Block {
@@ -21,30 +21,30 @@ struct Block {
 };
 
 // Free blocks, oldest first.
-struct Kept {
+struct FreeBlocks {
   std::mutex mutex;
   std::vector<Block> blocks;
   size_t bytes = 0;
 };
 
 // Never destroyed: arrays may be freed until the process ends.
-Kept& kept() {
-  static auto* const made = new Kept;
-  return *made;
+FreeBlocks& free_blocks() {
+  static auto* const instance = new FreeBlocks;
+  return *instance;
 }
 
 // Only try_lock: in a forked child the mutex may be locked forever by a thread of the parent.
 std::unique_lock<std::mutex> try_lock() {
-  return {kept().mutex, std::try_to_lock};
+  return {free_blocks().mutex, std::try_to_lock};
 }
 
-void drop(Block block) {
+void release_block(Block block) {
   std::vector<Block> freed;
-  if (const auto lock = try_lock(); lock && block.bytes <= kMostKept) {
-    Kept& all = kept();
+  if (const auto lock = try_lock(); lock && block.bytes <= kMaxFreeBytes) {
+    FreeBlocks& all = free_blocks();
     all.blocks.push_back(block);
     all.bytes += block.bytes;
-    while (all.bytes > kMostKept) {
+    while (all.bytes > kMaxFreeBytes) {
       freed.push_back(all.blocks.front());
       all.bytes -= all.blocks.front().bytes;
       all.blocks.erase(all.blocks.begin());
@@ -52,17 +52,19 @@ void drop(Block block) {
   } else {
     freed.push_back(block);
   }
-  for (const Block& one : freed) std::free(one.begin);
+  for (const Block& block : freed) std::free(block.begin);
 }
 
 // Returns the best-fitting free block with at most a quarter of it unused, or an empty one.
-Block take(size_t bytes) {
+Block take_free_block(size_t bytes) {
   const auto lock = try_lock();
   if (!lock) return {};
-  Kept& all = kept();
+  FreeBlocks& all = free_blocks();
   auto best = all.blocks.end();
-  for (auto one = all.blocks.begin(); one != all.blocks.end(); ++one)
-    if (one->bytes >= bytes && one->bytes - bytes <= one->bytes / 4 && (best == all.blocks.end() || one->bytes < best->bytes)) best = one;
+  for (auto candidate = all.blocks.begin(); candidate != all.blocks.end(); ++candidate)
+    if (candidate->bytes >= bytes && candidate->bytes - bytes <= candidate->bytes / 4 &&
+        (best == all.blocks.end() || candidate->bytes < best->bytes))
+      best = candidate;
   if (best == all.blocks.end()) return {};
   const Block block = *best;
   all.bytes -= block.bytes;
@@ -72,15 +74,15 @@ Block take(size_t bytes) {
 
 }  // namespace
 
-std::shared_ptr<std::byte> result_memory(size_t bytes) {
-  Block block = take(bytes);
+std::shared_ptr<std::byte> allocate_result_memory(size_t bytes) {
+  Block block = take_free_block(bytes);
   if (!block.begin) {
     block.bytes = round_up(std::max<size_t>(bytes, 1), kHugePage);
     block.begin = static_cast<std::byte*>(std::aligned_alloc(kHugePage, block.bytes));
     if (!block.begin) return {};
     madvise(block.begin, block.bytes, MADV_HUGEPAGE);  // only a hint: without huge pages there are more page faults
   }
-  return {block.begin, [block](std::byte*) { drop(block); }};
+  return {block.begin, [block](std::byte*) { release_block(block); }};
 }
 
 }  // namespace pumice

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // largest layout with interleaved strides that is checked element by element
+constexpr int64_t kMaxMarkedElements = int64_t{1} << 26;  // largest layout with interleaved strides that is checked element by element
 constexpr std::string_view kNamedAxes = "NCDHW", kLetterAxes = "abcdefgh";
 
 std::string logical_order(size_t rank) {
@@ -57,7 +57,7 @@ std::vector<size_t> memory_order(const Shape& shape, const Strides& strides) {
 }
 
 // Axes of size > 1, innermost first.
-std::vector<size_t> counting_axes(const Shape& shape, const Strides& strides) {
+std::vector<size_t> axes_by_stride(const Shape& shape, const Strides& strides) {
   std::vector<size_t> axes;
   for (size_t i = 0; i < shape.size(); ++i)
     if (shape[i] > 1) axes.push_back(i);
@@ -73,25 +73,25 @@ std::string channels_last(std::string name) {
 bool is_layout(const Shape& shape, const Strides& strides, const std::string& name) {
   std::vector<bool> broadcast;
   for (size_t i = 0; i < shape.size(); ++i) broadcast.push_back(shape[i] > 1 && strides[i] == 0);
-  const Strides wanted = layout_strides(shape, name, broadcast);
+  const Strides expected = layout_strides(shape, name, broadcast);
   for (size_t i = 0; i < shape.size(); ++i)
-    if (shape[i] > 1 && strides[i] != wanted[i]) return false;
+    if (shape[i] > 1 && strides[i] != expected[i]) return false;
   return true;
 }
 
 }  // namespace
 
-int64_t checked_mul(int64_t a, int64_t b, std::string_view what) {
+int64_t checked_mul(int64_t a, int64_t b, std::string_view subject) {
   int64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result))
-    throw GraphError(std::string(what), std::to_string(a) + " * " + std::to_string(b) + " does not fit in 64 bits", "R8");
+    throw GraphError(std::string(subject), std::to_string(a) + " * " + std::to_string(b) + " does not fit in 64 bits", "R8");
   return result;
 }
 
-int64_t checked_add(int64_t a, int64_t b, std::string_view what) {
+int64_t checked_add(int64_t a, int64_t b, std::string_view subject) {
   int64_t result = 0;
   if (__builtin_add_overflow(a, b, &result))
-    throw GraphError(std::string(what), std::to_string(a) + " + " + std::to_string(b) + " does not fit in 64 bits", "R8");
+    throw GraphError(std::string(subject), std::to_string(a) + " + " + std::to_string(b) + " does not fit in 64 bits", "R8");
   return result;
 }
 
@@ -113,9 +113,9 @@ void check_strides(const Shape& shape, const Strides& strides) {
     if (stride < 0) throw GraphError("strides", "a negative stride in " + to_string(strides) + "; strides are 0 or more elements", "R8");
 }
 
-int checked_axis(int axis, int rank, std::string_view what) {
+int checked_axis(int axis, int rank, std::string_view subject) {
   if (axis < -rank || axis >= rank)
-    throw GraphError(std::string(what), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
+    throw GraphError(std::string(subject), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -159,27 +159,26 @@ bool is_packed(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-int64_t reached_elements(const Shape& shape, const Strides& strides) {
+int64_t span_elements(const Shape& shape, const Strides& strides) {
   if (is_empty(shape)) return 0;
-  int64_t reached = 1;
-  for (size_t i = 0; i < shape.size(); ++i)
-    reached = checked_add(reached, checked_mul(shape[i] - 1, strides[i], "buffer size"), "buffer size");
-  return reached;
+  int64_t span = 1;
+  for (size_t i = 0; i < shape.size(); ++i) span = checked_add(span, checked_mul(shape[i] - 1, strides[i], "buffer size"), "buffer size");
+  return span;
 }
 
 bool overlaps(const Shape& shape, const Strides& strides) {
   if (is_empty(shape)) return false;
-  const auto axes = counting_axes(shape, strides);
-  int64_t reached = 1;  // span of the inner axes
+  const auto axes = axes_by_stride(shape, strides);
+  int64_t span = 1;  // span of the inner axes
   bool nested = true;
   for (const size_t axis : axes) {
     if (strides[axis] == 0) return true;
-    nested = nested && strides[axis] >= reached;
-    reached += (shape[axis] - 1) * strides[axis];
+    nested = nested && strides[axis] >= span;
+    span += (shape[axis] - 1) * strides[axis];
   }
   if (nested) return false;
-  if (reached > kMostMarkedElements) return true;
-  std::vector<bool> marked(static_cast<size_t>(reached));
+  if (span > kMaxMarkedElements) return true;
+  std::vector<bool> marked(static_cast<size_t>(span));
   std::vector<int64_t> index(axes.size(), 0);
   for (int64_t at = 0;;) {
     if (marked[static_cast<size_t>(at)]) return true;

@@ -15,16 +15,16 @@ using Strides = std::vector<int64_t>;  // strides in elements, >= 0; 0 broadcast
 inline constexpr int kMaxRank = 8;
 inline constexpr int64_t kMaxElements = 0xffffffff;
 
-// Checked 64-bit arithmetic. Throws GraphError naming `what` on overflow.
-int64_t checked_mul(int64_t a, int64_t b, std::string_view what);
-int64_t checked_add(int64_t a, int64_t b, std::string_view what);
+// Checked 64-bit arithmetic. Throws GraphError naming `subject` on overflow.
+int64_t checked_mul(int64_t a, int64_t b, std::string_view subject);
+int64_t checked_add(int64_t a, int64_t b, std::string_view subject);
 
 // Checks rule R8: rank, sizes and element count of a shape; one non-negative stride per axis. Throws GraphError if the rule is violated.
 void check_shape(const Shape& shape);
 void check_strides(const Shape& shape, const Strides& strides);
 
-// Normalises a possibly negative axis to 0 .. rank - 1. Throws GraphError naming `what`.
-int checked_axis(int axis, int rank, std::string_view what);
+// Normalises a possibly negative axis to 0 .. rank - 1. Throws GraphError naming `subject`.
+int checked_axis(int axis, int rank, std::string_view subject);
 
 std::string to_string(const Shape& shape);                            // "[1, 3, 224, 224]"
 int64_t element_count(const Shape& shape);                            // 1 for rank 0; checked for overflow
@@ -33,7 +33,7 @@ Strides packed_strides(const Shape& shape);
 // Whether strides are row-major without gaps. Ignores the strides of axes of size 1, and all strides if any size is 0.
 bool is_packed(const Shape& shape, const Strides& strides);
 // Number of elements in memory from element 0 through the last one; 0 if any size is 0.
-int64_t reached_elements(const Shape& shape, const Strides& strides);
+int64_t span_elements(const Shape& shape, const Strides& strides);
 // Whether two indices address the same element. Returns true without a check if strides interleave over more than 2**26 elements.
 bool overlaps(const Shape& shape, const Strides& strides);
 // The shape as stored in memory: axes with stride 0 have size 1.

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/half.h"
-#include "core/mapped_file.h"
 #include "core/low_bit_float.h"
+#include "core/mapped_file.h"
 #include "core/number_format.h"
 
 namespace pumice {
@@ -21,7 +21,7 @@ bool is_power_of_two(uint64_t value) {
 }
 
 // Bytes of total_bytes beyond the minimum (R5, R6).
-uint64_t padding_of(const TensorDesc& desc, uint64_t total_bytes) {
+uint64_t padding_bytes_of(const TensorDesc& desc, uint64_t total_bytes) {
   if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
   const uint64_t minimum = desc.minimum_bytes();
   if (total_bytes < minimum)
@@ -53,7 +53,7 @@ uint32_t code_at(DType dtype, const std::byte* data, int64_t i) {
   return static_cast<uint32_t>(data[bit / 8]) >> bit % 8 & ((1u << width) - 1);
 }
 
-int64_t narrow_integer_at(DType dtype, const std::byte* data, int64_t i) {
+int64_t low_bit_integer_at(DType dtype, const std::byte* data, int64_t i) {
   const int64_t lane = code_at(dtype, data, i), end = int64_t{1} << bits(dtype);
   return is_signed_integer(dtype) && lane >= end / 2 ? lane - end : lane;
 }
@@ -79,7 +79,7 @@ int64_t integer_at(DType dtype, const std::byte* data, int64_t i) {
     case DType::bool_:
       return element_at<uint8_t>(data, i) != 0;
     default:
-      if (contains(kNarrowIntegers, dtype)) return narrow_integer_at(dtype, data, i);
+      if (contains(kLowBitIntegers, dtype)) return low_bit_integer_at(dtype, data, i);
       throw GraphError("", "integers expected; given " + std::string(name(dtype)));
   }
 }
@@ -97,12 +97,12 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
     case DType::uint64:
       return static_cast<double>(element_at<uint64_t>(data, i));
     default:
-      if (contains(kNarrowFloats, dtype)) return narrow_format(dtype).value(code_at(dtype, data, i));
+      if (contains(kLowBitFloats, dtype)) return low_bit_float_format(dtype).value(code_at(dtype, data, i));
       return static_cast<double>(integer_at(dtype, data, i));
   }
 }
 
-constexpr size_t kConvertedAtOnce = 16384;  // bytes
+constexpr size_t kConvertChunkBytes = 16384;  // bytes
 
 float float_at(DType dtype, const std::byte* data, int64_t i) {
   if (dtype == DType::float32) return element_at<float>(data, i);
@@ -135,20 +135,20 @@ void convert_floats(DType from, const std::byte* source, DType to, std::byte* ta
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides) {
   check_shape(shape);
   if (strides) check_strides(shape, *strides);
-  const int64_t reached = strides ? reached_elements(shape, *strides) : element_count(shape);
+  const int64_t reached = strides ? span_elements(shape, *strides) : element_count(shape);
   const int64_t total_bits = checked_mul(reached, bits(dtype), "buffer size");
   return (static_cast<uint64_t>(total_bits) + 31) / 32 * 4;
 }
 
-TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given, bool is_owned, uint64_t base_alignment,
+TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> explicit_strides, bool is_owned, uint64_t base_alignment,
                        std::optional<uint64_t> total_bytes)
     : dtype(element), shape(std::move(sizes)), owned(is_owned), alignment(base_alignment) {
   check_shape(shape);
-  strides = given ? std::move(*given) : packed_strides(shape);
+  strides = explicit_strides ? std::move(*explicit_strides) : packed_strides(shape);
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
   (void)minimum_bytes();  // detect overflow at construction
-  if (total_bytes) padding_bytes = padding_of(*this, *total_bytes);
+  if (total_bytes) padding_bytes = padding_bytes_of(*this, *total_bytes);
 }
 
 TensorDesc TensorDesc::with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast) {
@@ -178,11 +178,11 @@ TensorDesc TensorDesc::permute(const std::vector<int>& axes) const {
   if (axes.size() != shape.size())
     throw GraphError("permute", std::to_string(axes.size()) + " axes for a tensor of rank " + std::to_string(rank()));
   TensorDesc desc = *this;
-  std::vector<bool> seen(axes.size(), false);
+  std::vector<bool> named(axes.size(), false);
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(checked_axis(axes[i], rank(), "permute"));
-    if (seen[axis]) throw GraphError("permute", "axis " + std::to_string(axes[i]) + " is named twice");
-    seen[axis] = true;
+    if (named[axis]) throw GraphError("permute", "axis " + std::to_string(axes[i]) + " is named twice");
+    named[axis] = true;
     desc.shape[i] = shape[axis];
     desc.strides[i] = strides[axis];
     if (channel_axis && static_cast<size_t>(*channel_axis) == axis) desc.channel_axis = static_cast<int>(i);
@@ -194,27 +194,27 @@ TensorDesc TensorDesc::pad_rows(int64_t multiple) const {
   return with_strides(shape, padded_strides(shape, strides, multiple));
 }
 
-TensorDesc& TensorDesc::quantized(Quantization given) {
-  for (const float one : given.scale)
-    if (!(one > 0) || one > std::numeric_limits<float>::max())
-      throw GraphError("scale", "expected finite numbers greater than 0; given " + std::to_string(one));
-  auto& axis = given.channel_axis;
+TensorDesc& TensorDesc::quantized(Quantization quantization) {
+  for (const float factor : quantization.scale)
+    if (!(factor > 0) || factor > std::numeric_limits<float>::max())
+      throw GraphError("scale", "expected finite numbers greater than 0; given " + std::to_string(factor));
+  auto& axis = quantization.channel_axis;
   if (axis) axis = checked_axis(*axis, rank(), "channel_axis");
   const int64_t expected = axis ? shape[static_cast<size_t>(*axis)] : 1;
-  if ((axis || !given.scale.empty()) && static_cast<int64_t>(given.scale.size()) != expected)
+  if ((axis || !quantization.scale.empty()) && static_cast<int64_t>(quantization.scale.size()) != expected)
     throw GraphError("scale",
                      (axis ? "expected one for each of the " + std::to_string(expected) + " channels of axis " + std::to_string(*axis)
                            : std::string("expected one where no channel_axis is given")) +
-                         "; given " + std::to_string(given.scale.size()));
-  static_cast<Quantization&>(*this) = std::move(given);
+                         "; given " + std::to_string(quantization.scale.size()));
+  static_cast<Quantization&>(*this) = std::move(quantization);
   return *this;
 }
 
 // The shortest text that round-trips the scale.
 static std::string scale_text(float scale) {
-  const std::string text = general_text(scale);
-  const auto read = parsed_number(text);
-  return read && static_cast<float>(*read) == scale ? text : general_text(scale, 9);
+  const std::string text = format_general(scale);
+  const auto read = parse_number(text);
+  return read && static_cast<float>(*read) == scale ? text : format_general(scale, 9);
 }
 
 std::string to_string(const Quantization& quantization) {
@@ -235,21 +235,21 @@ bool same_elements(const HostTensor& a, const HostTensor& b) {
 }
 
 HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
-  const size_t exact = desc.element_bytes(), room = desc.bytes() + 4;
-  const auto copy = std::shared_ptr<std::byte[]>(new std::byte[room]);
+  const size_t exact = desc.element_bytes(), capacity = desc.bytes() + 4;
+  const auto copy = std::shared_ptr<std::byte[]>(new std::byte[capacity]);
   if (exact > 0) std::memcpy(copy.get(), bytes, exact);
-  std::memset(copy.get() + exact, 0, room - exact);
+  std::memset(copy.get() + exact, 0, capacity - exact);
   return {std::move(desc), copy, copy.get()};
 }
 
 HostTensor HostTensor::converted(DType dtype) const {
   if (desc.dtype == dtype) return *this;
-  HostTensor made{TensorDesc(dtype, desc.shape)};
-  const auto bytes = std::shared_ptr<std::byte[]>(new std::byte[made.desc.bytes() + 4]());
-  convert_to(dtype, 0, {bytes.get(), made.desc.element_bytes()});
-  made.data = bytes.get();
-  made.owner = bytes;
-  return made;
+  HostTensor result{TensorDesc(dtype, desc.shape)};
+  const auto bytes = std::shared_ptr<std::byte[]>(new std::byte[result.desc.bytes() + 4]());
+  convert_to(dtype, 0, {bytes.get(), result.desc.element_bytes()});
+  result.data = bytes.get();
+  result.owner = bytes;
+  return result;
 }
 
 void HostTensor::convert_to(DType dtype, int64_t first, std::span<std::byte> target) const {
@@ -262,15 +262,15 @@ void HostTensor::convert_to(DType dtype, int64_t first, std::span<std::byte> tar
       std::memcpy(target.data(), source, target.size());
     return;
   }
-  if (!is_working_float(desc.dtype) || !is_working_float(dtype))
+  if (!is_operator_float(desc.dtype) || !is_operator_float(dtype))
     throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
-  std::array<std::byte, kConvertedAtOnce> part;
-  const size_t most = kConvertedAtOnce / std::max(from / 8, to / 8);
+  std::array<std::byte, kConvertChunkBytes> buffer;
+  const size_t max_elements = kConvertChunkBytes / std::max(from / 8, to / 8);
   for (size_t done = 0, count = target.size() * 8 / to; done < count;) {
-    const size_t elements = std::min(most, count - done);
-    const std::byte* given = source + done * from / 8;
-    if (file) file->read(given, {part.data(), elements * from / 8}), given = part.data();
-    convert_floats(desc.dtype, given, dtype, target.data() + done * to / 8, elements);
+    const size_t elements = std::min(max_elements, count - done);
+    const std::byte* chunk = source + done * from / 8;
+    if (file) file->read(chunk, {buffer.data(), elements * from / 8}), chunk = buffer.data();
+    convert_floats(desc.dtype, chunk, dtype, target.data() + done * to / 8, elements);
     done += elements;
   }
 }

@@ -62,7 +62,7 @@ struct TensorDesc : Quantization {
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
   TensorDesc pad_rows(int64_t multiple) const;             // in elements; keeps the memory order of axes
   // Sets quantisation parameters. Throws GraphError if the number of scales does not match the channels.
-  TensorDesc& quantized(Quantization given);
+  TensorDesc& quantized(Quantization quantization);
 
   bool operator==(const TensorDesc&) const = default;
 

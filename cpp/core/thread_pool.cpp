@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-ThreadPool::ThreadPool(size_t most) {
-  const size_t count = std::min<size_t>(most, std::max(1u, std::thread::hardware_concurrency()));
+ThreadPool::ThreadPool(size_t max_threads) {
+  const size_t count = std::min<size_t>(max_threads, std::max(1u, std::thread::hardware_concurrency()));
   threads_.reserve(count);
   try {
     const BlockedSignals blocked;
@@ -25,7 +25,7 @@ ThreadPool::ThreadPool(size_t most) {
 ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
-    ends_ = true;
+    stopping_ = true;
     tasks_.clear();
   }
   changed_.notify_all();
@@ -50,8 +50,8 @@ std::future<void> ThreadPool::add(std::function<void()> task) {
 void ThreadPool::work() {
   for (;;) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
-    if (ends_) return;
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (stopping_) return;
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();

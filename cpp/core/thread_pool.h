@@ -16,8 +16,8 @@ namespace pumice {
 // Starts tasks in FIFO order. Thread-safe.
 class ThreadPool {
  public:
-  // Creates at most `most` threads, and no more than there are processors. With no threads, add() runs the task itself.
-  explicit ThreadPool(size_t most);
+  // Creates at most `max_threads` threads, and no more than there are processors. With no threads, add() runs the task itself.
+  explicit ThreadPool(size_t max_threads);
   ~ThreadPool();  // waits for running tasks and drops the others
   ThreadPool(const ThreadPool&) = delete;
 
@@ -30,13 +30,13 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::packaged_task<void()>> tasks_;
-  bool ends_ = false;
+  bool stopping_ = false;
   std::vector<std::jthread> threads_;
 };
 
 // Runs a task on its own thread. If no thread can be created, the task runs when its result is requested.
 template <class Task>
-auto in_background(Task task) -> std::future<decltype(task())> {
+auto run_in_background(Task task) -> std::future<decltype(task())> {
   try {
     return std::async(std::launch::async, task);
   } catch (const std::system_error&) {

@@ -21,9 +21,9 @@ struct Buffer::State {
   bool mapped = false, sync_read = false, sync_write = false;
 
   using Allocate = std::function<Allocation(const VkMemoryRequirements&, VkBuffer)>;
-  static std::shared_ptr<Buffer> unplaced(std::shared_ptr<Context> context, uint64_t bytes, Heap heap);
-  static void place(Buffer& made, VkBuffer handle, const Allocate& allocate);
-  static void finish(Buffer& made);
+  static std::shared_ptr<Buffer> make_unallocated(std::shared_ptr<Context> context, uint64_t bytes, Heap heap);
+  static void allocate_and_bind(Buffer& result, VkBuffer handle, const Allocate& allocate);
+  static void finish_construction(Buffer& result);
 };
 
 namespace {
@@ -54,27 +54,27 @@ VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* n
   return handle;
 }
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // larger than any device's memory
-constexpr uint64_t kGrain = 16;  // tensors never share a 32-bit word, and vec4 loads may read up to the end of their 16 bytes
+constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 50;  // larger than any device's memory
+constexpr uint64_t kSizeAlignment = 16;  // tensors never share a 32-bit word, and vec4 loads may read up to the end of their 16 bytes
 
 }  // namespace
 
 // Creates a buffer without memory.
-std::shared_ptr<Buffer> Buffer::State::unplaced(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
-  std::shared_ptr<Buffer> made(new Buffer);
-  made->context_ = std::move(context);
-  made->bytes_ = bytes;
-  made->heap_ = heap;
-  made->id_ = next_id();
-  made->state_ = std::make_unique<State>();
-  return made;
+std::shared_ptr<Buffer> Buffer::State::make_unallocated(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
+  std::shared_ptr<Buffer> result(new Buffer);
+  result->context_ = std::move(context);
+  result->bytes_ = bytes;
+  result->heap_ = heap;
+  result->id_ = next_id();
+  result->state_ = std::make_unique<State>();
+  return result;
 }
 
 // Sets the handle and binds memory from `allocate` to it. On failure, frees the handle and the memory.
-void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocate) {
-  auto& owner = state_of(*made.context_);
+void Buffer::State::allocate_and_bind(Buffer& result, VkBuffer handle, const Allocate& allocate) {
+  auto& owner = state_of(*result.context_);
   auto& vk = *owner.vk;
-  State& state = *made.state_;
+  State& state = *result.state_;
   state.buffer = handle;
   try {
     VkMemoryRequirements requirements;
@@ -90,67 +90,67 @@ void Buffer::State::place(Buffer& made, VkBuffer handle, const Allocate& allocat
 }
 
 // Completes construction and adds the buffer to the context's counts.
-void Buffer::State::finish(Buffer& made) {
-  auto& owner = state_of(*made.context_);
-  made.state_->uses = 1;
-  made.state_->closed = false;
+void Buffer::State::finish_construction(Buffer& result) {
+  auto& owner = state_of(*result.context_);
+  result.state_->uses = 1;
+  result.state_->closed = false;
   ++owner.live_buffers;
-  owner.live_buffer_bytes += made.bytes_;
+  owner.live_buffer_bytes += result.bytes_;
 }
 
 std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
   auto& owner = state_of(*context);
-  auto made = State::unplaced(std::move(context), bytes, heap);
+  auto result = State::make_unallocated(std::move(context), bytes, heap);
   if (bytes > 0) {
-    const auto& limits = made->context_->info().limits;  // Vulkan 1.2 devices do not report maxBufferSize
-    const auto found = limits.find("maxBufferSize");
-    const uint64_t most = std::min(found == limits.end() ? kMostBytes : found->second, kMostBytes);
-    if (bytes > most)
+    const auto& limits = result->context_->info().limits;  // Vulkan 1.2 devices do not report maxBufferSize
+    const auto max_size = limits.find("maxBufferSize");
+    const uint64_t max_bytes = std::min(max_size == limits.end() ? kMaxBufferBytes : max_size->second, kMaxBufferBytes);
+    if (bytes > max_bytes)
       throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(pumice::name(heap)) +
-                             "': this device makes buffers of at most " + std::to_string(most) + " bytes");
-    const VkBuffer handle = create_handle(*owner.vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
-    State::place(*made, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
+                             "': this device makes buffers of at most " + std::to_string(max_bytes) + " bytes");
+    const VkBuffer handle = create_handle(*owner.vk, (bytes + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment, heap);
+    State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
       const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
       return owner.memory->allocate(requirements, owner.memory_type(heap, requirements.memoryTypeBits), purpose.c_str());
     });
   }
-  State::finish(*made);
-  return made;
+  State::finish_construction(*result);
+  return result;
 }
 
 namespace {
 
 // Page size for importing host memory. Throws UnsupportedError if the device cannot import it.
-uint64_t import_page(const DeviceInfo& info, const std::byte* address, uint64_t bytes) {
+uint64_t check_import_range(const DeviceInfo& info, const std::byte* address, uint64_t bytes) {
   if (!info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
     throw UnsupportedError("host memory without a copy: '" + info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
   const uint64_t page = info.limit("minImportedHostPointerAlignment");
-  if (const uint64_t past = reinterpret_cast<uintptr_t>(address) % page; past || bytes == 0 || bytes % kGrain)
+  if (const uint64_t past = reinterpret_cast<uintptr_t>(address) % page; past || bytes == 0 || bytes % kSizeAlignment)
     throw UnsupportedError("host memory without a copy: expected it to begin at a multiple of " + std::to_string(page) +
-                           " bytes and to be a multiple of " + std::to_string(kGrain) + " bytes long; given " + std::to_string(bytes) +
-                           " bytes, " + std::to_string(past) + " past such a multiple");
+                           " bytes and to be a multiple of " + std::to_string(kSizeAlignment) + " bytes long; given " +
+                           std::to_string(bytes) + " bytes, " + std::to_string(past) + " past such a multiple");
   return page;
 }
 
 }  // namespace
 
 std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
-                                            std::shared_ptr<const void> given) {
+                                            std::shared_ptr<const void> memory_owner) {
   auto& owner = state_of(*context);
-  const uint64_t page = import_page(owner.info, address, bytes), pages = (bytes + page - 1) / page * page;
-  auto made = State::unplaced(std::move(context), bytes, Heap::default_);
-  made->state_->owner = std::move(given);
+  const uint64_t page = check_import_range(owner.info, address, bytes), pages = (bytes + page - 1) / page * page;
+  auto result = State::make_unallocated(std::move(context), bytes, Heap::default_);
+  result->state_->owner = std::move(memory_owner);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
   const VkBuffer handle = create_handle(*owner.vk, pages, Heap::default_, &external);
-  State::place(*made, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
+  State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
     if (requirements.size > pages)
       throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes takes " +
                              std::to_string(requirements.size));
     return owner.memory->import_host(address, requirements);
   });
-  State::finish(*made);
-  return made;
+  State::finish_construction(*result);
+  return result;
 }
 
 namespace {
@@ -158,16 +158,16 @@ namespace {
 constexpr VkExternalMemoryHandleTypeFlagBits kShared = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
 
 void check_exportable(const ContextState& owner) {
-  const std::string what = "memory shared with another interface: '" + owner.info.name + "' ";
+  const std::string error_prefix = "memory shared with another interface: '" + owner.info.name + "' ";
   if (!owner.info.extensions.contains(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME))
-    throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+    throw UnsupportedError(error_prefix + "has no " + VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
   VkPhysicalDeviceExternalBufferInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
   info.usage = usage_of(*owner.vk);
   info.handleType = kShared;
   VkExternalBufferProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
   vkGetPhysicalDeviceExternalBufferProperties(owner.vk->physical, &info, &properties);
   if (!(properties.externalMemoryProperties.externalMemoryFeatures & VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT))
-    throw UnsupportedError(what + "exports no memory of buffers by a file descriptor");
+    throw UnsupportedError(error_prefix + "exports no memory of buffers by a file descriptor");
 }
 
 }  // namespace
@@ -175,16 +175,16 @@ void check_exportable(const ContextState& owner) {
 std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, uint64_t bytes) {
   auto& owner = state_of(*context);
   check_exportable(owner);
-  auto made = State::unplaced(std::move(context), bytes, Heap::default_);
+  auto result = State::make_unallocated(std::move(context), bytes, Heap::default_);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = kShared;
-  const uint64_t whole = (std::max(bytes, kGrain) + kGrain - 1) / kGrain * kGrain;
-  State::place(*made, create_handle(*owner.vk, whole, Heap::default_, &external),
-               [&](const VkMemoryRequirements& requirements, VkBuffer handle) {
-                 return owner.memory->allocate_shared(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), handle);
-               });
-  State::finish(*made);
-  return made;
+  const uint64_t whole = (std::max(bytes, kSizeAlignment) + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment;
+  State::allocate_and_bind(
+      *result, create_handle(*owner.vk, whole, Heap::default_, &external), [&](const VkMemoryRequirements& requirements, VkBuffer handle) {
+        return owner.memory->allocate_shared(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), handle);
+      });
+  State::finish_construction(*result);
+  return result;
 }
 
 int Buffer::export_memory() const {
@@ -218,7 +218,7 @@ const std::optional<Buffer::Mapping>& Buffer::mapping() const {
   return state_->mapping;
 }
 
-BufferRange shared_memory_at(Context& context, uint64_t address) {
+BufferRange find_shared_memory(Context& context, uint64_t address) {
   auto& state = context.state();
   std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);
@@ -265,12 +265,12 @@ bool Buffer::closed() const {
 bool Buffer::mappable() const {
   if (bytes_ == 0) return true;
   const MemoryBlock& block = *state_->allocation.block;
-  return block.mapped && (heap_ != Heap::default_ || block.imported || !context_->state().is_separate);
+  return block.mapped && (heap_ != Heap::default_ || block.imported || !context_->state().has_separate_memory);
 }
 
 Store Buffer::store() const {
   if (bytes_ == 0) return Store::cached;
-  if (heap_ == Heap::upload && context_->state().is_separate) return Store::streaming;
+  if (heap_ == Heap::upload && context_->state().has_separate_memory) return Store::streaming;
   const auto& type = context_->state().vk->memory.memoryTypes[state_->allocation.block->type];
   return type.propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT ? Store::cached : Store::streaming;
 }

@@ -94,7 +94,7 @@ struct BufferRange {
 };
 
 // Returns the range of a shared buffer of the context that contains this address of the other API, or a null buffer.
-BufferRange shared_memory_at(Context& context, uint64_t address);
+BufferRange find_shared_memory(Context& context, uint64_t address);
 
 std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as the caller specified it
 

@@ -9,20 +9,20 @@
 namespace pumice {
 namespace {
 
-constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkPipelineStageFlags kWorkStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 constexpr size_t kCopiesPerCommand = 4096;
-constexpr uint32_t kFewSets = 4;  // maximum number of dispatches for which a list passes its pool and commands on for reuse
+constexpr uint32_t kMaxReusableSets = 4;  // maximum number of dispatches for which a list passes its pool and commands on for reuse
 
 // The pipeline stages that read the counts and predicates of guarded dispatches.
-VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
+VkPipelineStageFlags guard_stage_mask(const DeviceTable& vk) {
   return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
          (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});
 }
 
-VkAccessFlags guard_reads(const DeviceTable& vk) {
+VkAccessFlags guard_access_mask(const DeviceTable& vk) {
   return VK_ACCESS_INDIRECT_COMMAND_READ_BIT |
          (vk.has_conditional ? VkAccessFlags{VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT} : VkAccessFlags{0});
 }
@@ -80,8 +80,8 @@ std::vector<VkDescriptorSet> allocate_sets(DeviceTable& vk, VkDescriptorPool poo
 CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
   auto& vk = context_->vk();
   guards_ = sizes.guards;
-  is_small_ = sizes.sets <= kFewSets && sizes.timestamps == 0;
-  if (is_small_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
+  is_reusable_ = sizes.sets <= kMaxReusableSets && sizes.timestamps == 0;
+  if (is_reusable_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
   if (!commands_) make_commands();
   if (sizes.sets > 0) descriptors_ = create_pool(vk, sizes);
   if (sizes.timestamps == 0 || vk.timestamp_bits == 0) return;
@@ -111,8 +111,8 @@ CommandBuffer::~CommandBuffer() {
   state.retire_after(last_, {.queries = queries_,
                              .descriptors = descriptors_,
                              .commands = pool_,
-                             .used_again = is_small_ ? commands_ : nullptr,
-                             .owner = std::move(kept_)});
+                             .reusable_commands = is_reusable_ ? commands_ : nullptr,
+                             .owner = std::move(kept_alive_)});
 }
 
 void CommandBuffer::begin() {
@@ -122,17 +122,17 @@ void CommandBuffer::begin() {
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
   if (queries_ && !host_resets_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
-  record_barrier(vk, commands_, kWork | (guards_ ? guard_stages(vk) : 0u), kWrites, kWork | (guards_ ? guard_stages(vk) : 0u),
-                 kReads | kWrites | (guards_ ? guard_reads(vk) : 0u));
+  record_barrier(vk, commands_, kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kWrites,
+                 kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kReads | kWrites | (guards_ ? guard_access_mask(vk) : 0u));
 }
 
 void CommandBuffer::barrier(bool guards) {
   auto& vk = context_->vk();
   // Names only the stages involved: on an H200 a dispatch takes 1.9 us with this barrier and 4.4 us with an all-commands barrier.
   constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
-  const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
-  const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stages(vk) : 0u);
-  record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? guard_reads(vk) : 0u));
+  const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stage_mask(vk) : 0u);
+  const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stage_mask(vk) : 0u);
+  record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? guard_access_mask(vk) : 0u));
 }
 
 void CommandBuffer::begin_guard(const BufferRange& word) {
@@ -146,14 +146,14 @@ void CommandBuffer::end_guard() {
   context_->vk().vkCmdEndConditionalRenderingEXT(commands_);
 }
 
-void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
+void CommandBuffer::write_descriptor_sets(std::span<const DispatchResources> uses) {
   auto& vk = context_->vk();
   std::vector<VkDescriptorSetLayout> layouts;
   size_t buffers = 0, images = 0;
-  for (const DescriptorUse& use : uses) {
+  for (const DispatchResources& use : uses) {
     if (!use.pipeline->bindings().empty()) layouts.push_back(use.pipeline->set_layout());
     buffers += use.buffers.size(), images += use.images.size();
-    for (const BufferRange& range : use.buffers) note_use(*range.buffer);
+    for (const BufferRange& range : use.buffers) note_write(*range.buffer);
   }
   if (layouts.empty()) return;
   sets_ = allocate_sets(vk, descriptors_, layouts);
@@ -163,7 +163,7 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
   buffer_infos.reserve(buffers), image_infos.reserve(images),
       writes.reserve(buffers + images);  // elements of `writes` point into the first two
   auto set = sets_.begin();
-  for (const DescriptorUse& use : uses) {
+  for (const DispatchResources& use : uses) {
     const auto& bindings = use.pipeline->bindings();
     for (size_t i = 0; i < bindings.size(); ++i) {
       VkWriteDescriptorSet& write = writes.emplace_back(VkWriteDescriptorSet{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET});
@@ -187,8 +187,8 @@ void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
 
 void CommandBuffer::bind(const Pipeline& pipeline, std::span<const std::byte> push) {
   auto& vk = context_->vk();
-  if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
-  bound_ = &pipeline;
+  if (&pipeline != bound_pipeline_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
+  bound_pipeline_ = &pipeline;
   if (!pipeline.bindings().empty())
     vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &sets_[next_set_++], 0, nullptr);
   if (!push.empty())
@@ -205,12 +205,12 @@ void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const 
   context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 
-void CommandBuffer::note_use(const Buffer& buffer) {
-  host_sees_ = host_sees_ || buffer.mappable();
+void CommandBuffer::note_write(const Buffer& buffer) {
+  uses_host_memory_ = uses_host_memory_ || buffer.mappable();
 }
 
 void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces) {
-  note_use(target);
+  note_write(target);
   std::vector<VkBufferCopy> regions;
   uint64_t done = source.offset;
   for (const auto& piece : pieces) {
@@ -221,7 +221,7 @@ void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std
 }
 
 void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target) {
-  note_use(*target.buffer);
+  note_write(*target.buffer);
   std::vector<VkBufferCopy> regions;
   uint64_t done = target.offset;
   for (const auto& piece : pieces) {
@@ -232,7 +232,7 @@ void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pi
 }
 
 void CommandBuffer::fill(const BufferRange& target, uint32_t word) {
-  note_use(*target.buffer);
+  note_write(*target.buffer);
   context_->vk().vkCmdFillBuffer(commands_, target.buffer->handle(), target.offset, target.bytes, word);
 }
 
@@ -243,14 +243,14 @@ void CommandBuffer::copy(const BufferRange& source, const Image& target) {
 }
 
 void CommandBuffer::copy(const Image& source, const BufferRange& target) {
-  note_use(*target.buffer);
+  note_write(*target.buffer);
   auto& vk = context_->vk();
   const VkBufferImageCopy region = whole_image(target, source);
   vk.vkCmdCopyImageToBuffer(commands_, source.handle(), VK_IMAGE_LAYOUT_GENERAL, target.buffer->handle(), 1, &region);
 }
 
 // Images stay in the general layout, which serves storage, sampling and copies.
-void CommandBuffer::make_usable(const Image& image) {
+void CommandBuffer::transition_to_general(const Image& image) {
   auto& vk = context_->vk();
   VkImageMemoryBarrier barrier{VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
   barrier.dstAccessMask = kReads | kWrites;
@@ -259,7 +259,7 @@ void CommandBuffer::make_usable(const Image& image) {
   barrier.srcQueueFamilyIndex = barrier.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
   barrier.image = image.handle();
   barrier.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
-  vk.vkCmdPipelineBarrier(commands_, kWork, kWork, 0, 0, nullptr, 0, nullptr, 1, &barrier);
+  vk.vkCmdPipelineBarrier(commands_, kWorkStages, kWorkStages, 0, 0, nullptr, 0, nullptr, 1, &barrier);
 }
 
 void CommandBuffer::timestamp(uint32_t index) {
@@ -275,14 +275,14 @@ void CommandBuffer::reset_timestamps() {
 void CommandBuffer::end() {
   auto& vk = context_->vk();
   // A host barrier costs 1 us on an H200, so it is skipped if only device-local memory is used.
-  if (host_sees_) record_barrier(vk, commands_, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+  if (uses_host_memory_) record_barrier(vk, commands_, kWorkStages, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
   check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
 }
 
 uint64_t CommandBuffer::submit(const std::function<void()>& check) {
   const uint64_t id = context_->submit({&commands_, 1}, check);
-  uint64_t known = last_;
-  while (known < id && !last_.compare_exchange_weak(known, id)) {
+  uint64_t current = last_;
+  while (current < id && !last_.compare_exchange_weak(current, id)) {
   }
   return id;
 }

@@ -29,7 +29,7 @@ struct CommandBufferSizes {
 };
 
 // The resources bound by a dispatch.
-struct DescriptorUse {
+struct DispatchResources {
   const Pipeline* pipeline;
   std::span<const BufferRange> buffers;
   std::span<const std::shared_ptr<Image>> images;
@@ -46,7 +46,7 @@ class CommandBuffer {
   void begin();
   // Allocates and writes the descriptor sets of all later dispatches, in order. Batched into two Vulkan calls, which is much faster than
   // two per dispatch.
-  void describe(std::span<const DescriptorUse> uses);
+  void write_descriptor_sets(std::span<const DispatchResources> uses);
   void barrier(bool guards);  // compute -> compute; `guards` also covers the guards of later dispatches
   // Records a dispatch with the next descriptor set from describe().
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
@@ -61,14 +61,14 @@ class CommandBuffer {
   void fill(const BufferRange& target, uint32_t word);        // the range must be a multiple of 4 bytes
   void copy(const BufferRange& source, const Image& target);  // copies the whole image, packed
   void copy(const Image& source, const BufferRange& target);
-  void make_usable(const Image& image);  // transitions a new image to the general layout; its content is undefined
+  void transition_to_general(const Image& image);  // transitions a new image to the general layout; its content is undefined
   void timestamp(uint32_t index);
   // Call before a submission if CommandBufferSizes::host_resets is set. No earlier submission may still be running.
   void reset_timestamps();
   void end();  // also makes writes to host-visible memory available to the host
 
   // Keeps an object alive until the last submission has finished.
-  void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
+  void keep_alive(std::shared_ptr<const void> object) { kept_alive_ = std::move(object); }
   uint64_t submit(const std::function<void()>& check = {});  // like Context::submit
   uint64_t last_submission() const { return last_; }
   // Seconds since the first timestamp, for each timestamp of the last finished submission.
@@ -80,7 +80,7 @@ class CommandBuffer {
  private:
   void make_commands();
   void bind(const Pipeline& pipeline, std::span<const std::byte> push);
-  void note_use(const Buffer& buffer);  // records that the device may write to the buffer
+  void note_write(const Buffer& buffer);  // records that the device may write to the buffer
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
@@ -90,12 +90,12 @@ class CommandBuffer {
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
   bool host_resets_ = false;
-  bool host_sees_ = false;                // whether host-visible memory is used
-  bool is_small_ = false;                 // few descriptors, no timestamps: pool and commands can be reused
+  bool uses_host_memory_ = false;         // whether host-visible memory is used
+  bool is_reusable_ = false;              // few descriptors, no timestamps: pool and commands can be reused
   std::vector<VkDescriptorSet_T*> sets_;  // descriptor sets, only for dispatches with descriptors
   size_t next_set_ = 0;
-  const Pipeline* bound_ = nullptr;
-  std::shared_ptr<const void> kept_;
+  const Pipeline* bound_pipeline_ = nullptr;
+  std::shared_ptr<const void> kept_alive_;
   std::atomic<uint64_t> last_{0};
 };
 

@@ -10,9 +10,9 @@
 #include "device/context_state.h"
 #include "device/driver/device_choice.h"
 #include "device/driver/devices.h"
+#include "device/driver/driver_memory_check.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
-#include "device/driver/driver_memory_check.h"
 #include "device/pipeline_cache.h"
 #include "device/submission_order.h"
 
@@ -22,16 +22,16 @@ namespace {
 constexpr double kAbandonSeconds = 30;
 
 double abandon_seconds() {
-  const char* const given = std::getenv("PUMICE_ABANDON_SECONDS");
-  if (!given || !*given) return kAbandonSeconds;
-  const auto seconds = parsed_number(given);
+  const char* const value = std::getenv("PUMICE_ABANDON_SECONDS");
+  if (!value || !*value) return kAbandonSeconds;
+  const auto seconds = parse_number(value);
   if (seconds && *seconds >= 0) return *seconds;
-  throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
+  throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + value + "'");
 }
 
-DeviceChoice chosen_device(const std::vector<DeviceInfo>& infos, const std::string& wanted) {
+DeviceChoice choose_context_device(const std::vector<DeviceInfo>& infos, const std::string& requested) {
   const char* const environment = std::getenv("PUMICE_DEVICE");
-  return choose_device(infos, visibility_of(infos, VisibilitySources::of_process()), wanted, environment ? environment : "");
+  return choose_device(infos, resolve_visibility(infos, VisibilitySources::from_process()), requested, environment ? environment : "");
 }
 
 uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
@@ -70,11 +70,11 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
     if (instance().validation && instance().layer_version < first) extensions.erase(name);
   FeatureChain features(info.api_version, extensions);
   vkGetPhysicalDeviceFeatures2(vk.physical, features.head());
-  features.keep_wanted(masked);
+  features.disable_unused(masked);
   info.features = features.values();
   add_property_features(info);
   for (const auto& name : masked)
-    if (const auto found = info.features.find(name); found != info.features.end()) found->second = false;
+    if (const auto feature = info.features.find(name); feature != info.features.end()) feature->second = false;
   if (!info.feature("cooperativeMatrix")) info.matrices.clear();
   std::vector<const char*> enabled;
   for (const char* name :
@@ -138,19 +138,19 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   std::vector<DeviceInfo> infos;
   for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(describe(physicals[i], static_cast<int>(i)));
   if (infos.empty()) throw DeviceError("there is no Vulkan 1.2 device with a compute queue");
-  const DeviceChoice choice = chosen_device(infos, options.device);
+  const DeviceChoice choice = choose_context_device(infos, options.device);
   const double patience = abandon_seconds();
   const std::shared_ptr<Context> context(new Context);
   ContextState& state = *context->state_;
-  state.info = infos[choice.place];
+  state.info = infos[choice.list_index];
   state.info.index = choice.index;
   state.choice = choice.why;
   state.abandon_seconds = patience;
   state.options = options;
-  state.assumed_quirks = known_quirks(state.info) | QuirkSet::named(options.quirks);
+  state.assumed_quirks = known_quirks(state.info) | QuirkSet::from_names(options.quirks);
   auto& vk = *state.vk;
   vk.generation = fork_generation();
-  vk.physical = physicals[choice.place];
+  vk.physical = physicals[choice.list_index];
   vk.family = compute_family(vk.physical, vk.timestamp_bits);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(vk.physical, &properties);
@@ -158,12 +158,12 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
   mask_limits(state.info, options.limits);
   create_device(vk, state.info, {options.without.begin(), options.without.end()});
-  state.is_separate = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
+  state.has_separate_memory = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline(vk);
   state.memory = std::make_unique<MemoryPool>(vk);
   vk.pipeline_cache = load_pipeline_cache(vk, state.info);
-  note_live(context);
+  register_live_context(context);
   return context;
 }
 
@@ -171,7 +171,7 @@ const std::vector<std::string>& masked_features(const Context& context) {
   return context.state().options.without;
 }
 
-std::shared_ptr<Context> another_context(const Context& context, const std::vector<std::string>& without) {
+std::shared_ptr<Context> derive_context(const Context& context, const std::vector<std::string>& without) {
   ContextOptions options = context.state().options;
   options.device = "uuid:" + context.info().uuid;
   options.without.insert(options.without.end(), without.begin(), without.end());
@@ -200,7 +200,7 @@ Context::~Context() {
 void Context::close(const Interrupted& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
   if (state.closed.exchange(true)) return;
-  if (!state.vk->device || state.is_left_alone()) return;  // a forked child must not touch the parent's device
+  if (!state.vk->device || state.must_leak_objects()) return;  // a forked child must not touch the parent's device
   if (!state.lost) {
     const auto last = [&] {
       const std::lock_guard lock(state.submit_mutex);  // wait for a submission in progress, so that `submitted` is final
@@ -246,7 +246,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   ContextState& state = state_of(*this);  // checked only under the lock: close() waits for everything submitted before it
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
-  SubmissionOrder* const order = submission_order_of(*this);
+  SubmissionOrder* const order = find_submission_order(*this);
   const uint64_t ids[] = {id, id};
   const VkSemaphore signalled[] = {state.timeline, order ? order->done : VK_NULL_HANDLE};
   const VkSemaphore awaited = order ? order->ready : VK_NULL_HANDLE;
@@ -265,8 +265,8 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
     info.pWaitDstStageMask = &kAll;
     timeline.pWaitSemaphoreValues = &order->ready_value;
   }
-  state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
-  if (id >= state.losing_at) {
+  state.submit_times[id % state.submit_times.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
+  if (id >= state.lost_at_submission) {
     state.vk->vkQueueWaitIdle(state.vk->queue);  // the device is not really lost, and the memory that it still uses is about to be freed
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
   }
@@ -277,7 +277,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
 }
 
 void lose_device_after(Context& context, uint64_t submissions) {
-  context.state().losing_at = context.submitted() + submissions + 1;
+  context.state().lost_at_submission = context.submitted() + submissions + 1;
 }
 
 uint64_t Context::submitted() const {

@@ -102,10 +102,10 @@ std::shared_ptr<T> Context::attachment() {
 ContextState& state_of(Context& context);
 
 // Registers a context for finish_contexts().
-void note_live(const std::shared_ptr<Context>& context);
+void register_live_context(const std::shared_ptr<Context>& context);
 // Calls finish() on all live contexts at process exit. If `interrupted` throws, abandons the contexts with work in flight and rethrows.
 void finish_contexts(const Interrupted& interrupted = {});
 // An Interrupted for waits in destructors: throws TimeoutError on Ctrl-C.
-void give_up_at_interrupt();
+void throw_at_interrupt();
 
 }  // namespace pumice

@@ -25,7 +25,7 @@ const std::vector<std::string>& masked_features(const Context& context);
 
 // Creates another context on the same device with the same options, masking these features and extensions as well. Throws like
 // Context::create().
-std::shared_ptr<Context> another_context(const Context& context, const std::vector<std::string>& without);
+std::shared_ptr<Context> derive_context(const Context& context, const std::vector<std::string>& without);
 
 // Test hook: simulates device loss after this many further submissions.
 void lose_device_after(Context& context, uint64_t submissions);

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostIdle = 16;  // enough for two transfers
+constexpr size_t kMaxIdle = 16;  // enough for two transfers
 
 }  // namespace
 
@@ -25,26 +25,27 @@ uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
                                   kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   const bool discrete = info.kind == DeviceKind::discrete;
   // Required memory flags, then preferred (+) and avoided (-) flags in order of priority.
-  struct Wish {
-    VkMemoryPropertyFlags required, wanted, avoided;
+  struct MemoryPreference {
+    VkMemoryPropertyFlags required, preferred, avoided;
   };
-  const Wish wish = heap == Heap::default_  ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
-                    : heap == Heap::upload  ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
-                    : heap == Heap::written ? Wish{kVisible | kCoherent, kLocal, kCached}
-                                            : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
+  const MemoryPreference preference = heap == Heap::default_
+                                          ? MemoryPreference{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
+                                      : heap == Heap::upload  ? MemoryPreference{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
+                                      : heap == Heap::written ? MemoryPreference{kVisible | kCoherent, kLocal, kCached}
+                                                              : MemoryPreference{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
   std::optional<uint32_t> best;
   int best_score = 0;
   for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {
     const auto flags = vk->memory.memoryTypes[i].propertyFlags;
-    if (!(allowed >> i & 1) || (flags & wish.required) != wish.required) continue;
-    const int score = std::popcount(flags & wish.wanted) - std::popcount(flags & wish.avoided);
+    if (!(allowed >> i & 1) || (flags & preference.required) != preference.required) continue;
+    const int score = std::popcount(flags & preference.preferred) - std::popcount(flags & preference.avoided);
     if (!best || score > best_score) best = i, best_score = score;
   }
   if (!best) throw DeviceError("the device has no memory type for the heap '" + std::string(name(heap)) + "'");
   return *best;
 }
 
-void ContextState::retire(Retired objects) {
+void ContextState::retire(RetiredObjects objects) {
   uint64_t id = 0;
   {
     const std::lock_guard lock(submit_mutex);  // `submitted` then includes every submission that found the objects open in its check
@@ -53,7 +54,7 @@ void ContextState::retire(Retired objects) {
   retire_after(id, std::move(objects));
 }
 
-void ContextState::retire_after(uint64_t id, Retired objects) {
+void ContextState::retire_after(uint64_t id, RetiredObjects objects) {
   objects.id = id;
   if (abandoned) return leak(std::move(objects));
   {
@@ -72,7 +73,7 @@ void ContextState::collect(bool all) {
   if (retired.empty()) return;
   uint64_t value = finished.load();
   if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
-  std::erase_if(retired, [&](Retired& entry) {
+  std::erase_if(retired, [&](RetiredObjects& entry) {
     if (!all && entry.id > value) return false;
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
     vk->vkDestroyImageView(vk->device, entry.view, nullptr);
@@ -80,11 +81,11 @@ void ContextState::collect(bool all) {
     vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
     vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
     vk->vkDestroySemaphore(vk->device, entry.semaphore, nullptr);
-    if (all || !entry.used_again || idle_commands.size() >= kMostIdle ||
+    if (all || !entry.reusable_commands || idle_commands.size() >= kMaxIdle ||
         vk->vkResetCommandPool(vk->device, entry.commands, 0) != VK_SUCCESS)
       vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
     else
-      idle_commands.emplace_back(entry.commands, entry.used_again);
+      idle_commands.emplace_back(entry.commands, entry.reusable_commands);
     if (entry.allocation.block) memory->release(entry.allocation);
     if (entry.owner) owners.push_back(std::move(entry.owner));
     return true;
@@ -94,9 +95,9 @@ void ContextState::collect(bool all) {
 std::pair<VkCommandPool, VkCommandBuffer> ContextState::take_idle_commands() {
   const std::lock_guard lock(mutex);
   if (idle_commands.empty()) return {};
-  const auto taken = idle_commands.back();
+  const auto idle = idle_commands.back();
   idle_commands.pop_back();
-  return taken;
+  return idle;
 }
 
 void ContextState::check_alive(VkResult result, const char* call) {
@@ -115,17 +116,18 @@ int64_t wait_clock_nanoseconds() {
 void ContextState::abandon(const std::string& why) {
   vk->abandoned = true;
   if (abandoned.exchange(true)) return;
-  leave_at_exit();
+  skip_driver_exit_handlers();
   log(LogLevel::error, "the context of '" + info.name + "' is abandoned: " + why + "; its " + std::to_string(live_buffers + live_images) +
                            " buffers and images of " + std::to_string(live_buffer_bytes + live_image_bytes) +
                            " bytes are not freed, and the process will end without waiting for the driver");
 }
 
 void ContextState::note_duration(uint64_t id) {
-  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // the id's slot has been overwritten
-  const double seconds = static_cast<double>(wait_clock_nanoseconds() - begun[id % begun.size()].load(std::memory_order_relaxed)) * 1e-9;
-  double known = longest_seconds.load();
-  while (known < seconds && !longest_seconds.compare_exchange_weak(known, seconds)) {
+  if (submitted.load(std::memory_order_relaxed) - id >= submit_times.size()) return;  // the id's slot has been overwritten
+  const double seconds =
+      static_cast<double>(wait_clock_nanoseconds() - submit_times[id % submit_times.size()].load(std::memory_order_relaxed)) * 1e-9;
+  double longest = longest_seconds.load();
+  while (longest < seconds && !longest_seconds.compare_exchange_weak(longest, seconds)) {
   }
 }
 

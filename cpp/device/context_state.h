@@ -33,7 +33,7 @@ void leak(T object) {
 }
 
 // Vulkan objects and their memory, freed once execution `id` has finished.
-struct Retired {
+struct RetiredObjects {
   uint64_t id = 0;
   VkBuffer buffer = VK_NULL_HANDLE;
   VkImage image = VK_NULL_HANDLE;
@@ -43,7 +43,7 @@ struct Retired {
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
   VkSemaphore semaphore = VK_NULL_HANDLE;
-  VkCommandBuffer used_again =
+  VkCommandBuffer reusable_commands =
       VK_NULL_HANDLE;                      // a buffer from `commands`; set if the next command buffer may reuse the pool and the buffer
   std::shared_ptr<const void> owner = {};  // keeps imported host memory or the resources of a command buffer alive
 };
@@ -53,23 +53,23 @@ struct ContextState {
   std::string choice;
   ContextOptions options;  // options passed to create()
   QuirkSet assumed_quirks;
-  bool is_separate = false;  // unifiedMemory is masked: the default heap is not host-visible
+  bool has_separate_memory = false;  // unifiedMemory is masked: the default heap is not host-visible
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;
   std::atomic<bool> closed{false}, lost{false}, abandoned{false};
   std::atomic<WaitCheck*> wait_check{nullptr};
 
-  std::atomic<uint64_t> losing_at{~uint64_t{0}};  // test hook: simulate device loss at this submission
+  std::atomic<uint64_t> lost_at_submission{~uint64_t{0}};  // test hook: simulate device loss at this submission
 
   std::mutex submit_mutex;
   std::atomic<uint64_t> submitted{0}, finished{0};
-  std::array<std::atomic<int64_t>, 64> begun{};  // submission times (clock ns) of the latest executions, indexed by id % 64
+  std::array<std::atomic<int64_t>, 64> submit_times{};  // submission times (clock ns) of the latest executions, indexed by id % 64
   double abandon_seconds = 0;
   std::atomic<double> longest_seconds{0};  // longest execution that was waited for
 
   std::mutex mutex;  // guards the members below, up to the counts
-  std::vector<Retired> retired;
+  std::vector<RetiredObjects> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   std::vector<std::pair<VkCommandPool, VkCommandBuffer>>
       idle_commands;  // command buffers for transfers; creating them takes longer than recording them
@@ -79,9 +79,9 @@ struct ContextState {
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
-  bool is_left_alone() const { return forked() || abandoned; }
-  void retire(Retired objects);                     // retires the objects after the last submission
-  void retire_after(uint64_t id, Retired objects);  // id: the last execution that uses them
+  bool must_leak_objects() const { return forked() || abandoned; }
+  void retire(RetiredObjects objects);                     // retires the objects after the last submission
+  void retire_after(uint64_t id, RetiredObjects objects);  // id: the last execution that uses them
   void collect(bool all);
   std::pair<VkCommandPool, VkCommandBuffer> take_idle_commands();  // null handles if there are none; otherwise reset
   void abandon(const std::string& why);

@@ -40,19 +40,19 @@ LiveContexts& live_contexts() {
 
 }  // namespace
 
-void note_live(const std::shared_ptr<Context>& context) {
+void register_live_context(const std::shared_ptr<Context>& context) {
   static const bool is_registered = [] {  // registered after the driver's exit handlers, so it runs first
     at_exit([] {
       finish_contexts();
       // A daemon thread is still calling the driver, whose exit handlers would free what it uses.
-      if (has_open_calls()) leave_at_exit();
+      if (has_open_calls()) skip_driver_exit_handlers();
     });
     return true;
   }();
   (void)is_registered;
   auto& live = live_contexts();
   const std::lock_guard lock(live.mutex);
-  std::erase_if(live.all, [](const auto& one) { return one.expired(); });
+  std::erase_if(live.all, [](const auto& weak) { return weak.expired(); });
   live.all.push_back(context);
 }
 
@@ -66,7 +66,7 @@ double Context::patience_seconds() const {
 
 bool Context::in_flight(uint64_t id) const noexcept {
   const ContextState& state = *state_;
-  if (id <= state.finished.load(std::memory_order_acquire) || state.is_left_alone() || state.lost) return false;
+  if (id <= state.finished.load(std::memory_order_acquire) || state.must_leak_objects() || state.lost) return false;
   uint64_t value = 0;
   return state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value) == VK_SUCCESS && value < id;
 }
@@ -74,21 +74,21 @@ bool Context::in_flight(uint64_t id) const noexcept {
 bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
   auto& vk = *state.vk;
-  uint64_t seen = state.finished.load();
+  uint64_t last_finished = state.finished.load();
   for (auto begin = Clock::now();;) {
     if (state.abandoned) return false;
     if (state.lost || state.forked()) return true;
     uint64_t value = 0;
     if (vk.vkGetSemaphoreCounterValue(vk.device, state.timeline, &value) != VK_SUCCESS || value >= id) return true;
-    if (value > seen) seen = value, begin = Clock::now();
+    if (value > last_finished) last_finished = value, begin = Clock::now();
     const double limit = patience.value_or(patience_seconds()), waited = seconds_since(begin);
-    const std::string what = "execution " + std::to_string(seen + 1) + " has not finished";
+    const std::string stuck_message = "execution " + std::to_string(last_finished + 1) + " has not finished";
     if (waited >= limit) {
-      state.abandon(what + " for " + general_text(waited) + " s (PUMICE_ABANDON_SECONDS)");
+      state.abandon(stuck_message + " for " + format_general(waited) + " s (PUMICE_ABANDON_SECONDS)");
       return false;
     }
     VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
-    const uint64_t next = seen + 1;
+    const uint64_t next = last_finished + 1;
     info.semaphoreCount = 1;
     info.pSemaphores = &state.timeline;
     info.pValues = &next;
@@ -97,7 +97,7 @@ bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<
     if (interrupted) {
       interrupted();
     } else if (is_interrupted()) {
-      state.abandon(what + " and the user interrupts the wait for it");
+      state.abandon(stuck_message + " and the user interrupts the wait for it");
       return false;
     }
   }
@@ -108,8 +108,8 @@ void finish_contexts(const Interrupted& interrupted) {
   {
     auto& live = live_contexts();
     const std::lock_guard lock(live.mutex);
-    for (const auto& one : live.all)
-      if (auto context = one.lock()) contexts.push_back(std::move(context));
+    for (const auto& weak : live.all)
+      if (auto context = weak.lock()) contexts.push_back(std::move(context));
   }
   try {
     for (const auto& context : contexts) context->finish(context->submitted(), interrupted);
@@ -120,7 +120,7 @@ void finish_contexts(const Interrupted& interrupted) {
   }
 }
 
-void give_up_at_interrupt() {
+void throw_at_interrupt() {
   if (is_interrupted()) throw TimeoutError("the user interrupts the wait for an execution", true);
 }
 
@@ -133,8 +133,8 @@ uint64_t Context::completed() {
   if (value == ~uint64_t{0}) {  // a lost device may return this
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
   }
-  uint64_t known = state.finished.load();
-  while (known < value && !state.finished.compare_exchange_weak(known, value)) {
+  uint64_t current = state.finished.load();
+  while (current < value && !state.finished.compare_exchange_weak(current, value)) {
   }
   return value;
 }

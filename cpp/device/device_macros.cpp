@@ -17,14 +17,14 @@ class MacroWriter {
   // Masked features read 0, masked limits their mask.
   void put(const std::string& name, uint32_t value) {
     const auto masked = info_.features.find(name);
-    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : limit_of(name, value)));
+    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : masked_limit(name, value)));
   }
   void put(const std::string& name, int32_t value) { text(name, std::to_string(value)); }
   void put(const std::string& name, uint64_t value) {
-    value = limit_of(name, value);
+    value = masked_limit(name, value);
     text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
   }
-  void put(const std::string& name, float value) { text(name, scientific_text(value, 8)); }
+  void put(const std::string& name, float value) { text(name, format_scientific(value, 8)); }
   template <typename T, size_t N>
   void put(const std::string& name, const T (&values)[N]) {
     for (size_t i = 0; i < N; ++i) put(name + "_" + std::to_string(i), values[i]);
@@ -35,7 +35,7 @@ class MacroWriter {
   std::map<std::string, std::string> take() { return std::move(macros_); }
 
  private:
-  uint64_t limit_of(const std::string& name, uint64_t value) const {
+  uint64_t masked_limit(const std::string& name, uint64_t value) const {
     const auto masked = info_.limits.find(name);
     return masked == info_.limits.end() ? value : masked->second;
   }
@@ -419,7 +419,7 @@ void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
 #undef PUMICE_PUT
 
 // Macros of a context, created on first use.
-struct KnownMacros {
+struct CachedMacros {
   std::once_flag once;
   std::shared_ptr<const std::map<std::string, std::string>> macros;
 };
@@ -445,7 +445,7 @@ std::map<std::string, std::string> read_macros(Context& context) {
 }  // namespace
 
 std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context) {
-  const auto known = context.attachment<KnownMacros>();
+  const auto known = context.attachment<CachedMacros>();
   std::call_once(known->once, [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(read_macros(context)); });
   return known->macros;
 }

@@ -17,7 +17,7 @@ std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint6
   return buffer;
 }
 
-BufferRange host_memory_of(Context& context, std::span<const std::byte> bytes) {
+BufferRange find_host_memory(Context& context, std::span<const std::byte> bytes) {
   auto& state = context.state();
   std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);

@@ -13,6 +13,6 @@ namespace pumice {
 // Allocates a buffer in host memory. While it exists, transfers recognise it by its address. Throws OutOfMemoryError.
 std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint64_t bytes);
 // Returns the range of such a buffer that contains these bytes, or a null buffer.
-BufferRange host_memory_of(Context& context, std::span<const std::byte> bytes);
+BufferRange find_host_memory(Context& context, std::span<const std::byte> bytes);
 
 }  // namespace pumice

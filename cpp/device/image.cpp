@@ -20,14 +20,14 @@ struct Image::State {
 
 namespace {
 
-struct FormatFacts {
+struct FormatInfo {
   std::string_view name;
   VkFormat format;
   DType type;
   uint32_t channels;
 };
 
-constexpr FormatFacts kFormats[] = {
+constexpr FormatInfo kFormats[] = {
     // indexed by ImageFormat
     {"r32f", VK_FORMAT_R32_SFLOAT, DType::float32, 1},
     {"r16f", VK_FORMAT_R16_SFLOAT, DType::float16, 1},
@@ -52,12 +52,12 @@ constexpr FormatFacts kFormats[] = {
 };
 static_assert(std::size(kFormats) == static_cast<size_t>(ImageFormat::r8i) + 1);
 
-const FormatFacts& facts(ImageFormat format) {
+const FormatInfo& format_info(ImageFormat format) {
   return kFormats[static_cast<size_t>(format)];
 }
 
 // Parameters of an image to be created, for checks and error messages.
-struct Wanted {
+struct ImageRequest {
   Context& context;
   ImageFormat format;
   const Shape& shape;
@@ -86,62 +86,63 @@ uint64_t bytes_of(ImageFormat format, const Shape& shape) {
   return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_type(format))) / 8;
 }
 
-void check_format(Wanted& wanted, const SamplerOptions& sampling) {
+void check_format(ImageRequest& request, const SamplerOptions& sampling) {
   VkFormatProperties properties;
-  vkGetPhysicalDeviceFormatProperties(wanted.context.vk().physical, facts(wanted.format).format, &properties);
+  vkGetPhysicalDeviceFormatProperties(request.context.vk().physical, format_info(request.format).format, &properties);
   const VkFormatFeatureFlags features = properties.optimalTilingFeatures;
-  const std::string device = "'" + wanted.context.info().name + "'";
+  const std::string device = "'" + request.context.info().name + "'";
   for (const auto& [bit, use] : {std::pair{VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT, "sampled images"},
                                  std::pair{VK_FORMAT_FEATURE_TRANSFER_SRC_BIT, "copies from images"},
                                  std::pair{VK_FORMAT_FEATURE_TRANSFER_DST_BIT, "copies to images"}})
-    if (!(features & bit)) wanted.refuse(device + " has no " + use + " of this format");
+    if (!(features & bit)) request.refuse(device + " has no " + use + " of this format");
   if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
-    wanted.refuse(device + " has no linear filter for this format");
-  if (sampling.address == AddressMode::border && shader_type(wanted.format) != DType::float32)
-    wanted.refuse("images of whole numbers have no border");
-  if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) wanted.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
+    request.refuse(device + " has no linear filter for this format");
+  if (sampling.address == AddressMode::border && shader_type(request.format) != DType::float32)
+    request.refuse("images of whole numbers have no border");
+  if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) request.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
 }
 
-void check_size(const Wanted& wanted) {
-  VkImageFormatProperties most;
-  const VkResult result = vkGetPhysicalDeviceImageFormatProperties(wanted.context.vk().physical, facts(wanted.format).format, wanted.type(),
-                                                                   VK_IMAGE_TILING_OPTIMAL, wanted.usage, 0, &most);
-  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED) wanted.refuse("'" + wanted.context.info().name + "' has no images of this kind");
+void check_size(const ImageRequest& request) {
+  VkImageFormatProperties max_properties;
+  const VkResult result =
+      vkGetPhysicalDeviceImageFormatProperties(request.context.vk().physical, format_info(request.format).format, request.type(),
+                                               VK_IMAGE_TILING_OPTIMAL, request.usage, 0, &max_properties);
+  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED) request.refuse("'" + request.context.info().name + "' has no images of this kind");
   check(result, "vkGetPhysicalDeviceImageFormatProperties");
-  const std::array<uint32_t, 3> limits{most.maxExtent.width, most.maxExtent.height, most.maxExtent.depth};
-  for (size_t axis = 0; axis < wanted.dimensions; ++axis) {
-    const int64_t size = wanted.shape[axis], limit = limits[wanted.dimensions - 1 - axis];
+  const std::array<uint32_t, 3> limits{max_properties.maxExtent.width, max_properties.maxExtent.height, max_properties.maxExtent.depth};
+  for (size_t axis = 0; axis < request.dimensions; ++axis) {
+    const int64_t size = request.shape[axis], limit = limits[request.dimensions - 1 - axis];
     if (size < 1 || size > limit)
-      wanted.refuse("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
-                    std::to_string(limit));
+      request.refuse("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
+                     std::to_string(limit));
   }
-  const uint64_t bytes = bytes_of(wanted.format, wanted.shape);
-  if (bytes > most.maxResourceSize)
-    wanted.refuse("it has " + std::to_string(bytes) + " bytes, the device takes " + std::to_string(most.maxResourceSize));
+  const uint64_t bytes = bytes_of(request.format, request.shape);
+  if (bytes > max_properties.maxResourceSize)
+    request.refuse("it has " + std::to_string(bytes) + " bytes, the device takes " + std::to_string(max_properties.maxResourceSize));
 }
 
-VkImage create_image(const Wanted& wanted, const std::array<uint32_t, 3>& extent) {
-  auto& vk = wanted.context.vk();
+VkImage create_image(const ImageRequest& request, const std::array<uint32_t, 3>& extent) {
+  auto& vk = request.context.vk();
   VkImageCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
-  info.imageType = wanted.type();
-  info.format = facts(wanted.format).format;
+  info.imageType = request.type();
+  info.format = format_info(request.format).format;
   info.extent = {extent[0], extent[1], extent[2]};
   info.mipLevels = info.arrayLayers = 1;
   info.samples = VK_SAMPLE_COUNT_1_BIT;
   info.tiling = VK_IMAGE_TILING_OPTIMAL;
-  info.usage = wanted.usage;
+  info.usage = request.usage;
   info.initialLayout = VK_IMAGE_LAYOUT_UNDEFINED;
   VkImage image = VK_NULL_HANDLE;
   check(vk.vkCreateImage(vk.device, &info, nullptr, &image), "vkCreateImage");
   return image;
 }
 
-VkImageView create_view(const Wanted& wanted, VkImage image) {
-  auto& vk = wanted.context.vk();
+VkImageView create_view(const ImageRequest& request, VkImage image) {
+  auto& vk = request.context.vk();
   VkImageViewCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
   info.image = image;
-  info.viewType = static_cast<VkImageViewType>(VK_IMAGE_VIEW_TYPE_1D + wanted.dimensions - 1);
-  info.format = facts(wanted.format).format;
+  info.viewType = static_cast<VkImageViewType>(VK_IMAGE_VIEW_TYPE_1D + request.dimensions - 1);
+  info.format = format_info(request.format).format;
   info.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
   VkImageView view = VK_NULL_HANDLE;
   check(vk.vkCreateImageView(vk.device, &info, nullptr, &view), "vkCreateImageView");
@@ -186,51 +187,51 @@ Allocation allocate(Context& context, VkImage image) {
 }  // namespace
 
 std::string_view name(ImageFormat format) {
-  return facts(format).name;
+  return format_info(format).name;
 }
 
-ImageFormat image_format_from_name(std::string_view wanted) {
-  std::string known;
+ImageFormat image_format_from_name(std::string_view requested) {
+  std::string known_names;
   for (size_t i = 0; i < std::size(kFormats); ++i) {
-    if (kFormats[i].name == wanted) return static_cast<ImageFormat>(i);
-    known += (known.empty() ? "" : ", ") + std::string(kFormats[i].name);
+    if (kFormats[i].name == requested) return static_cast<ImageFormat>(i);
+    known_names += (known_names.empty() ? "" : ", ") + std::string(kFormats[i].name);
   }
-  throw UnsupportedError("image format '" + std::string(wanted) + "'; there are " + known);
+  throw UnsupportedError("image format '" + std::string(requested) + "'; there are " + known_names);
 }
 
 DType channel_type(ImageFormat format) {
-  return facts(format).type;
+  return format_info(format).type;
 }
 DType shader_type(ImageFormat format) {
   const std::string_view declared = name(format);
   return declared.ends_with("ui") ? DType::uint32 : declared.ends_with('i') ? DType::int32 : DType::float32;
 }
 uint32_t channels(ImageFormat format) {
-  return facts(format).channels;
+  return format_info(format).channels;
 }
 
 std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler) {
   auto& owner = state_of(*context);
   auto& vk = *owner.vk;
-  const std::shared_ptr<Image> made(new Image);
-  made->context_ = std::move(context);
-  made->format_ = format;
-  made->shape_ = std::move(shape);
-  made->sampling_ = sampler;
-  made->state_ = std::make_unique<State>();
-  Wanted wanted{*made->context_, format, made->shape_, checked_dimensions(format, made->shape_)};
-  if (!sampler.normalized && !may_be_unnormalized(wanted.dimensions, sampler.address))
-    wanted.refuse("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
-  check_format(wanted, sampler);
-  check_size(wanted);
-  State& state = *made->state_;
-  state.can_store = (wanted.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
+  const std::shared_ptr<Image> result(new Image);
+  result->context_ = std::move(context);
+  result->format_ = format;
+  result->shape_ = std::move(shape);
+  result->sampling_ = sampler;
+  result->state_ = std::make_unique<State>();
+  ImageRequest request{*result->context_, format, result->shape_, checked_dimensions(format, result->shape_)};
+  if (!sampler.normalized && !may_be_unnormalized(request.dimensions, sampler.address))
+    request.refuse("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
+  check_format(request, sampler);
+  check_size(request);
+  State& state = *result->state_;
+  state.can_store = (request.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
   try {
-    state.image = create_image(wanted, made->extent());
-    state.allocation = allocate(*made->context_, state.image);
+    state.image = create_image(request, result->extent());
+    state.allocation = allocate(*result->context_, state.image);
     owner.check_alive(vk.vkBindImageMemory(vk.device, state.image, state.allocation.block->memory, state.allocation.offset),
                       "vkBindImageMemory");
-    state.view = create_view(wanted, state.image);
+    state.view = create_view(request, state.image);
     state.sampler = find_sampler(owner, sampler);
   } catch (...) {
     owner.retire({.image = state.image, .view = state.view, .allocation = state.allocation});
@@ -239,7 +240,7 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
   state.closed = false;
   ++owner.live_images;
   owner.live_image_bytes += state.allocation.bytes;
-  return made;
+  return result;
 }
 
 Image::~Image() {

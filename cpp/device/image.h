@@ -52,8 +52,8 @@ uint32_t channels(ImageFormat format);
 class Image {
  public:
   // `shape`: array shape of the texels ([depth, height,] width), plus 2 or 4 channels for rg and rgba formats. The image is in the
-  // undefined layout; ready_image() (image_transfer.h) transitions it. Throws UnsupportedError for an unsupported shape, size, format or
-  // sampler, OutOfMemoryError.
+  // undefined layout; create_ready_image() (image_transfer.h) transitions it. Throws UnsupportedError for an unsupported shape, size,
+  // format or sampler, OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                        const SamplerOptions& sampler = {});
   ~Image();

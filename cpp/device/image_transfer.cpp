@@ -24,11 +24,11 @@ void check_transfer(const Image& image, size_t host_bytes) {
 
 }  // namespace
 
-std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
-                                   const Interrupted& interrupted) {
-  auto made = Image::create(std::move(context), format, std::move(shape), sampler);
-  record_and_wait(*made->context(), interrupted, [&](CommandBuffer& commands) { commands.make_usable(*made); });
-  return made;
+std::shared_ptr<Image> create_ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
+                                          const Interrupted& interrupted) {
+  auto image = Image::create(std::move(context), format, std::move(shape), sampler);
+  record_and_wait(*image->context(), interrupted, [&](CommandBuffer& commands) { commands.transition_to_general(*image); });
+  return image;
 }
 
 void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted) {

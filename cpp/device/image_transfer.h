@@ -10,8 +10,8 @@
 namespace pumice {
 
 // Creates an image ready for every usage, with undefined content. Waits for the layout transition. Throws like Image::create().
-std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler = {},
-                                   const Interrupted& interrupted = {});
+std::shared_ptr<Image> create_ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
+                                          const SamplerOptions& sampler = {}, const Interrupted& interrupted = {});
 
 // Copy packed row-major host bytes to the texels and back. Both wait and are ordered after work already submitted. Throw BindingError (R2)
 // if the size differs.

@@ -10,11 +10,11 @@ namespace {
 
 // A new block is as large as all blocks of its type so far, within these bounds: small contexts stay small, large ones need few
 // allocations.
-constexpr uint64_t kSmallestBlock = uint64_t{4} << 20;
-constexpr uint64_t kLargestBlock = uint64_t{256} << 20;
+constexpr uint64_t kMinBlock = uint64_t{4} << 20;
+constexpr uint64_t kMaxBlock = uint64_t{256} << 20;
 // Larger empty blocks are freed at once. Shared blocks of host memory never exceed this size: staging memory is allocated for each
 // transfer, and pinning pages is slow.
-constexpr uint64_t kLargestKept = uint64_t{64} << 20;
+constexpr uint64_t kMaxKeptBlock = uint64_t{64} << 20;
 
 uint64_t next_block_id() {
   static std::atomic<uint64_t> next{1};
@@ -32,7 +32,7 @@ uint64_t align_up(uint64_t value, uint64_t alignment) {
 }
 
 // Takes an aligned range from the block's free list; returns false if none is large enough.
-bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
+bool take_range(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
   for (auto range = block.free.begin(); range != block.free.end(); ++range) {
     const auto [begin, size] = *range;
     const uint64_t aligned = align_up(begin, alignment);
@@ -47,7 +47,7 @@ bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offs
   return false;
 }
 
-void give_back(MemoryBlock& block, uint64_t offset, uint64_t bytes) {
+void free_range(MemoryBlock& block, uint64_t offset, uint64_t bytes) {
   block.used -= bytes;
   auto inserted = block.free.emplace(offset, bytes).first;
   if (auto next = std::next(inserted); next != block.free.end() && inserted->first + inserted->second == next->first) {
@@ -73,16 +73,17 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   for (auto& block : blocks_) {
     if (block->type != type || block->imported || block->shared) continue;
     total += block->bytes;
-    if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
+    if (take_range(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
   const bool is_local = vk_.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-  const uint64_t wanted = std::clamp(total, kSmallestBlock, is_local ? kLargestBlock : kLargestKept);
+  const uint64_t target_bytes = std::clamp(total, kMinBlock, is_local ? kMaxBlock : kMaxKeptBlock);
   lock.unlock();  // allocating a large block is slow; other threads can proceed meanwhile
-  auto made = make_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
-  MemoryBlock& block = *made;
-  if (!take(block, requirements.size, requirements.alignment, offset)) throw Error("a new memory block is too small for its first range");
+  auto new_block = make_block(requirements.size > target_bytes / 2 ? requirements.size : target_bytes, type, purpose);
+  MemoryBlock& block = *new_block;
+  if (!take_range(block, requirements.size, requirements.alignment, offset))
+    throw Error("a new memory block is too small for its first range");
   lock.lock();
-  blocks_.push_back(std::move(made));
+  blocks_.push_back(std::move(new_block));
   return {&block, offset, requirements.size};
 }
 
@@ -114,7 +115,7 @@ std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t typ
   return block;
 }
 
-uint32_t MemoryPool::host_type(std::byte* address, uint32_t allowed) {
+uint32_t MemoryPool::find_host_memory_type(std::byte* address, uint32_t allowed) {
   VkMemoryHostPointerPropertiesEXT properties{VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
   const VkResult result =
       vk_.vkGetMemoryHostPointerPropertiesEXT(vk_.device, VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, address, &properties);
@@ -132,7 +133,7 @@ Allocation MemoryPool::import_host(std::byte* address, const VkMemoryRequirement
   VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
   info.pNext = &import;
   info.allocationSize = requirements.size;
-  info.memoryTypeIndex = host_type(address, requirements.memoryTypeBits);
+  info.memoryTypeIndex = find_host_memory_type(address, requirements.memoryTypeBits);
   auto block = std::make_unique<MemoryBlock>();
   const VkResult result = vk_.vkAllocateMemory(vk_.device, &info, nullptr, &block->memory);
   if (result != VK_SUCCESS)
@@ -154,20 +155,20 @@ Allocation MemoryPool::allocate_shared(const VkMemoryRequirements& requirements,
   VkExportMemoryAllocateInfo exported{VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO};
   exported.pNext = &dedicated;
   exported.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
-  auto made = make_block(requirements.size, type, "a buffer that another interface shares", &exported);
-  made->shared = true;
-  made->used = requirements.size;
+  auto new_block = make_block(requirements.size, type, "a buffer that another interface shares", &exported);
+  new_block->shared = true;
+  new_block->used = requirements.size;
   const std::lock_guard lock(mutex_);
-  blocks_.push_back(std::move(made));
+  blocks_.push_back(std::move(new_block));
   return {blocks_.back().get(), 0, requirements.size};
 }
 
 void MemoryPool::release(const Allocation& allocation) {
   const std::lock_guard lock(mutex_);
   if (allocation.block->imported || allocation.block->shared) return drop_block(*allocation.block);
-  give_back(*allocation.block, allocation.offset, allocation.bytes);
+  free_range(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
-  if (allocation.block->bytes > kLargestKept) return drop_block(*allocation.block);
+  if (allocation.block->bytes > kMaxKeptBlock) return drop_block(*allocation.block);
   // Keeps the largest empty block per type, so that create/destroy loops do not allocate device memory each time.
   const auto another = std::ranges::find_if(blocks_, [&](const auto& block) {
     return block.get() != allocation.block && block->used == 0 && block->type == allocation.block->type;

@@ -48,7 +48,7 @@ class MemoryPool {
   uint64_t block_bytes() const;
 
  private:
-  uint32_t host_type(std::byte* address, uint32_t allowed);
+  uint32_t find_host_memory_type(std::byte* address, uint32_t allowed);
   // Allocates a block. Runs without the lock, because drivers are slow to allocate large blocks; nothing else refers to the block yet.
   // `next`: pNext chain of the allocation; such memory is not mapped.
   std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next = nullptr) const;

@@ -59,22 +59,22 @@ struct SpecializationData {
 };
 
 // Keys of the pipelines created by this process.
-struct Made {
+struct CreatedPipelines {
   std::mutex mutex;
   std::set<std::string> keys;
 };
 
-Made& made_so_far() {
-  static auto* made = new Made;
-  return *made;
+CreatedPipelines& created_pipelines() {
+  static auto* instance = new CreatedPipelines;
+  return *instance;
 }
 
-void note_made(const PipelineDesc& desc) {
+void record_created(const PipelineDesc& desc) {
   Sha256 hash;
   hash.bytes(std::as_bytes(desc.spirv));
   for (const auto& constant : desc.specialization) hash.field(constant.id).field(constant.bits);
-  const std::lock_guard guard(made_so_far().mutex);
-  made_so_far().keys.insert(hash.field(desc.subgroup_size).hex());
+  const std::lock_guard guard(created_pipelines().mutex);
+  created_pipelines().keys.insert(hash.field(desc.subgroup_size).hex());
 }
 
 }  // namespace
@@ -93,8 +93,8 @@ VkDescriptorType descriptor_type(DescriptorKind kind) {
 }
 
 std::vector<std::string> distinct_pipelines() {
-  const std::lock_guard guard(made_so_far().mutex);
-  return {made_so_far().keys.begin(), made_so_far().keys.end()};
+  const std::lock_guard guard(created_pipelines().mutex);
+  return {created_pipelines().keys.begin(), created_pipelines().keys.end()};
 }
 
 namespace {
@@ -133,12 +133,12 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   const HostSpan span("pipeline", desc.name);
   auto& state = state_of(context);
   auto& vk = *state.vk;
-  const std::shared_ptr<Pipeline> made(new Pipeline);
-  made->vk_ = state.vk;
-  made->bindings_ = desc.bindings;
-  made->push_bytes_ = desc.push_bytes, made->capture_ = desc.capture;
-  made->set_layout_ = create_set_layout(vk, desc);
-  made->layout_ = create_layout(vk, made->set_layout_, desc.push_bytes);
+  const std::shared_ptr<Pipeline> new_pipeline(new Pipeline);
+  new_pipeline->vk_ = state.vk;
+  new_pipeline->bindings_ = desc.bindings;
+  new_pipeline->push_bytes_ = desc.push_bytes, new_pipeline->capture_ = desc.capture;
+  new_pipeline->set_layout_ = create_set_layout(vk, desc);
+  new_pipeline->layout_ = create_layout(vk, new_pipeline->set_layout_, desc.push_bytes);
   const VkShaderModule module = create_module(vk, desc);
   const SpecializationData specialization(desc.specialization);
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
@@ -151,12 +151,12 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.stage.module = module;
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization.info;
-  info.layout = made->layout_;
+  info.layout = new_pipeline->layout_;
   const VkPipelineRobustnessCreateInfoEXT robustness = robust_buffers();
   if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
   info.flags |= capture_flags(desc.capture);
   const VkPipelineCache cache = desc.capture == Capture::none ? vk.pipeline_cache : VK_NULL_HANDLE;
-  const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &made->pipeline_);
+  const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &new_pipeline->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
     throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
@@ -164,9 +164,9 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   state.check_alive(result, "vkCreateComputePipelines");
   if (desc.counted) {
     ++state.pipelines;
-    note_made(desc);
+    record_created(desc);
   }
-  return made;
+  return new_pipeline;
 }
 
 Pipeline::~Pipeline() {

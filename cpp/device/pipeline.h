@@ -42,10 +42,11 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
-  bool is_robust = false;           // out-of-bounds accesses are contained, if supported (pipelineRobustness)
-  uint32_t subgroup_size = 0;       // required size, with full subgroups; 0: chosen by the driver
-  bool counted = true;              // counts in pipelines_created() and distinct_pipelines()
-  Capture capture = Capture::none;  // what executables_of() can read; unless none, it needs pipelineExecutableInfo and bypasses the cache
+  bool is_robust = false;      // out-of-bounds accesses are contained, if supported (pipelineRobustness)
+  uint32_t subgroup_size = 0;  // required size, with full subgroups; 0: chosen by the driver
+  bool counted = true;         // counts in pipelines_created() and distinct_pipelines()
+  Capture capture =
+      Capture::none;  // what query_executables() can read; unless none, it needs pipelineExecutableInfo and bypasses the cache
 };
 
 // Keys (shader, constants, subgroup size) of the distinct pipelines that this process created, i.e. that the driver had to compile.

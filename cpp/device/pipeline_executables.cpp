@@ -24,54 +24,55 @@ std::variant<bool, int64_t, uint64_t, double> value_of(const VkPipelineExecutabl
   }
 }
 
-std::vector<ExecutableStatistic> statistics_of(DeviceTable& vk, const VkPipelineExecutableInfoKHR& which) {
+std::vector<ExecutableStatistic> query_statistics(DeviceTable& vk, const VkPipelineExecutableInfoKHR& executable_info) {
   uint32_t count = 0;
   constexpr const char* kCall = "vkGetPipelineExecutableStatisticsKHR";
-  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &which, &count, nullptr), kCall);
-  std::vector<VkPipelineExecutableStatisticKHR> told(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
-  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &which, &count, told.data()), kCall);
+  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, nullptr), kCall);
+  std::vector<VkPipelineExecutableStatisticKHR> reported_statistics(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
+  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, reported_statistics.data()), kCall);
   std::vector<ExecutableStatistic> result;
-  for (const auto& one : told) result.push_back({one.name, one.description, value_of(one)});
+  for (const auto& statistic : reported_statistics) result.push_back({statistic.name, statistic.description, value_of(statistic)});
   return result;
 }
 
 // Vulkan's two-call idiom: the first call returns the size of each representation.
-std::vector<ExecutableRepresentation> representations_of(DeviceTable& vk, const VkPipelineExecutableInfoKHR& which) {
+std::vector<ExecutableRepresentation> query_representations(DeviceTable& vk, const VkPipelineExecutableInfoKHR& executable_info) {
   uint32_t count = 0;
   constexpr const char* kCall = "vkGetPipelineExecutableInternalRepresentationsKHR";
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, nullptr), kCall);
-  std::vector<VkPipelineExecutableInternalRepresentationKHR> told(count,
-                                                                  {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, told.data()), kCall);
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, nullptr), kCall);
+  std::vector<VkPipelineExecutableInternalRepresentationKHR> reported_representations(
+      count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
   std::vector<std::string> contents;
-  for (const auto& one : told) contents.emplace_back(one.dataSize, '\0');
-  for (size_t i = 0; i < told.size(); ++i) told[i].pData = contents[i].data();
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &which, &count, told.data()), kCall);
+  for (const auto& representation : reported_representations) contents.emplace_back(representation.dataSize, '\0');
+  for (size_t i = 0; i < reported_representations.size(); ++i) reported_representations[i].pData = contents[i].data();
+  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
   std::vector<ExecutableRepresentation> result;
-  for (size_t i = 0; i < told.size(); ++i) {
-    contents[i].resize(std::min(contents[i].size(), told[i].dataSize));
-    const bool is_text = told[i].isText == VK_TRUE;
+  for (size_t i = 0; i < reported_representations.size(); ++i) {
+    contents[i].resize(std::min(contents[i].size(), reported_representations[i].dataSize));
+    const bool is_text = reported_representations[i].isText == VK_TRUE;
     while (is_text && contents[i].ends_with('\0')) contents[i].pop_back();
-    result.push_back({told[i].name, told[i].description, is_text, std::move(contents[i])});
+    result.push_back({reported_representations[i].name, reported_representations[i].description, is_text, std::move(contents[i])});
   }
   return result;
 }
 
 // Returns the low 32 bits, since an invocation cannot address more. NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
 // that spills 272 bytes, and 2^36 for a kernel that spills none.
-uint64_t addressable(const std::variant<bool, int64_t, uint64_t, double>& value) {
-  const double number = std::visit([](const auto told) { return static_cast<double>(told); }, value);
+uint64_t low_32_bits(const std::variant<bool, int64_t, uint64_t, double>& value) {
+  const double number = std::visit([](const auto number_value) { return static_cast<double>(number_value); }, value);
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
 // Returns the maximum, over all executables, of the first of these statistics that any executable has.
-std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& executables, std::initializer_list<std::string_view> names) {
+std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecutable>& executables,
+                                               std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
   for (const std::string_view name : names) {
     const std::regex pattern(name.begin(), name.end(), std::regex::icase);
     for (const auto& executable : executables)
       for (const auto& statistic : executable.statistics)
-        if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), addressable(statistic.value));
+        if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), low_32_bits(statistic.value));
     if (largest) break;
   }
   return largest;
@@ -79,13 +80,13 @@ std::optional<uint64_t> largest_of(const std::vector<PipelineExecutable>& execut
 
 }  // namespace
 
-Spills spills_of(const std::vector<PipelineExecutable>& executables) {
-  return {
-      .number = largest_of(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
-      .bytes = largest_of(executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
+Spills find_spills(const std::vector<PipelineExecutable>& executables) {
+  return {.number = find_largest_statistic(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
+          .bytes = find_largest_statistic(
+              executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
 }
 
-void check_tells_executables(const Context& context) {
+void check_reports_executables(const Context& context) {
   if (context.feature(kExecutablesFeature)) return;
   const DeviceInfo& info = context.info();
   throw UnsupportedError("the driver '" + info.driver + "' of '" + info.name +
@@ -93,7 +94,7 @@ void check_tells_executables(const Context& context) {
                          " of VK_KHR_pipeline_executable_properties");
 }
 
-std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline) {
+std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline) {
   if (pipeline.capture() == Capture::none) return {};
   const bool has_texts = pipeline.capture() == Capture::all;
   auto& vk = *state_of(context).vk;
@@ -101,15 +102,16 @@ std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline&
   of.pipeline = pipeline.handle();
   uint32_t count = 0;
   check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, nullptr), "vkGetPipelineExecutablePropertiesKHR");
-  std::vector<VkPipelineExecutablePropertiesKHR> told(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR});
-  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, told.data()), "vkGetPipelineExecutablePropertiesKHR");
+  std::vector<VkPipelineExecutablePropertiesKHR> properties(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR});
+  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, properties.data()), "vkGetPipelineExecutablePropertiesKHR");
   std::vector<PipelineExecutable> result;
   for (uint32_t i = 0; i < count; ++i) {
-    VkPipelineExecutableInfoKHR which{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
-    which.pipeline = pipeline.handle();
-    which.executableIndex = i;
-    result.push_back({told[i].name, told[i].description, told[i].subgroupSize, statistics_of(vk, which), {}});
-    if (has_texts) result.back().representations = representations_of(vk, which);
+    VkPipelineExecutableInfoKHR executable_info{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
+    executable_info.pipeline = pipeline.handle();
+    executable_info.executableIndex = i;
+    result.push_back(
+        {properties[i].name, properties[i].description, properties[i].subgroupSize, query_statistics(vk, executable_info), {}});
+    if (has_texts) result.back().representations = query_representations(vk, executable_info);
   }
   return result;
 }

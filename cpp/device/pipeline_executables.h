@@ -36,10 +36,10 @@ struct PipelineExecutable {
 inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 
 // Throws UnsupportedError naming the driver and the feature if the driver does not report executables.
-void check_tells_executables(const Context& context);
+void check_reports_executables(const Context& context);
 
 // Returns the executables of a pipeline with the captured data; empty if it was created without capture.
-std::vector<PipelineExecutable> executables_of(Context& context, const Pipeline& pipeline);
+std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline);
 
 // Register spills of a kernel, as far as the driver reports them.
 struct Spills {
@@ -48,6 +48,6 @@ struct Spills {
 
   std::optional<uint64_t> amount() const { return number ? number : bytes; }
 };
-Spills spills_of(const std::vector<PipelineExecutable>& executables);
+Spills find_spills(const std::vector<PipelineExecutable>& executables);
 
 }  // namespace pumice

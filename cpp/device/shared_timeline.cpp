@@ -10,9 +10,9 @@ namespace {
 constexpr VkExternalSemaphoreHandleTypeFlagBits kHandle = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
 
 void check_timeline_exportable(const ContextState& state) {
-  const std::string what = "an order with another interface's work: '" + state.info.name + "' ";
+  const std::string error_prefix = "an order with another interface's work: '" + state.info.name + "' ";
   if (!state.info.extensions.contains(VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME))
-    throw UnsupportedError(what + "has no " + VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME);
+    throw UnsupportedError(error_prefix + "has no " + VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME);
   VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
   VkPhysicalDeviceExternalSemaphoreInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO};
@@ -21,7 +21,7 @@ void check_timeline_exportable(const ContextState& state) {
   VkExternalSemaphoreProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES};
   vkGetPhysicalDeviceExternalSemaphoreProperties(state.vk->physical, &info, &properties);
   if (!(properties.externalSemaphoreFeatures & VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT))
-    throw UnsupportedError(what + "exports no timeline semaphore by a file descriptor");
+    throw UnsupportedError(error_prefix + "exports no timeline semaphore by a file descriptor");
 }
 
 }  // namespace
@@ -61,12 +61,12 @@ uint64_t SharedTimeline::value() const {
   return value;
 }
 
-void begin_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done) {
+void begin_submission_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done) {
   if (ready->context() != done->context()) throw StateError("the timelines of one order are of one context; given those of two");
   SubmissionOrder order{ready->context().get(), ready->handle(), done->handle()};
   order.owners[0] = std::move(ready), order.owners[1] = std::move(done);
   order.ready_value = ready_value;
-  push_order(std::move(order));
+  push_submission_order(std::move(order));
 }
 
 }  // namespace pumice

@@ -29,6 +29,6 @@ class SharedTimeline {
 
 // Until end_order(), every submission by the calling thread to the timelines' context runs after `ready` has reached the value, and
 // signals `done` with its id. Throws StateError if the timelines belong to different contexts.
-void begin_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done);
+void begin_submission_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done);
 
 }  // namespace pumice

@@ -13,19 +13,19 @@ std::atomic<size_t> open_orders{0};                // number of orders in all th
 
 }  // namespace
 
-SubmissionOrder* submission_order_of(const Context& context) {
+SubmissionOrder* find_submission_order(const Context& context) {
   if (open_orders.load(std::memory_order_relaxed) == 0) return nullptr;
   for (size_t i = orders.size(); i-- > 0;)
     if (orders[i].context == &context) return &orders[i];
   return nullptr;
 }
 
-void push_order(SubmissionOrder order) {
+void push_submission_order(SubmissionOrder order) {
   orders.push_back(std::move(order));
   ++open_orders;
 }
 
-uint64_t end_order() {
+uint64_t end_submission_order() {
   if (orders.empty()) throw StateError("no order has begun on this thread");
   const uint64_t last = orders.back().last;
   orders.pop_back();

@@ -21,11 +21,11 @@ struct SubmissionOrder {
 };
 
 // Begins an order on the calling thread. Orders nest.
-void push_order(SubmissionOrder order);
+void push_submission_order(SubmissionOrder order);
 // Ends the innermost order of the calling thread. Returns the id of its last submission, or 0 if there was none. Throws StateError if there
 // is no order.
-uint64_t end_order();
+uint64_t end_submission_order();
 // Returns the innermost order of the calling thread for this context, or null.
-SubmissionOrder* submission_order_of(const Context& context);
+SubmissionOrder* find_submission_order(const Context& context);
 
 }  // namespace pumice

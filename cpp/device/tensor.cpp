@@ -12,17 +12,17 @@ namespace {
 
 constexpr int64_t kSpanRatio = 4;  // a span is downloaded whole if it is at most this many times as large as its elements
 
-void check_bytes(const TensorDesc& desc, size_t given) {
-  if (given != desc.element_bytes())
-    throw BindingError("R2", "tensor", "", std::to_string(desc.element_bytes()) + " bytes on the host", std::to_string(given));
+void check_bytes(const TensorDesc& desc, size_t host_bytes) {
+  if (host_bytes != desc.element_bytes())
+    throw BindingError("R2", "tensor", "", std::to_string(desc.element_bytes()) + " bytes on the host", std::to_string(host_bytes));
 }
 
 Shape reshaped(const TensorDesc& desc, Shape shape) {
   const auto free = std::find(shape.begin(), shape.end(), -1);
   if (free != shape.end()) {
     *free = 1;
-    const int64_t known = element_count(shape);
-    *free = known > 0 && std::find(free + 1, shape.end(), -1) == shape.end() ? desc.elements() / known : -1;
+    const int64_t known_count = element_count(shape);
+    *free = known_count > 0 && std::find(free + 1, shape.end(), -1) == shape.end() ? desc.elements() / known_count : -1;
   }
   check_shape(shape);
   if (element_count(shape) != desc.elements())
@@ -31,12 +31,12 @@ Shape reshaped(const TensorDesc& desc, Shape shape) {
 }
 
 // Per-channel scales do not apply to a view with other axes.
-void drop_channels(TensorDesc& desc) {
+void drop_channel_scales(TensorDesc& desc) {
   if (desc.channel_axis) desc.quantized({});
 }
 
 // Extracts a sub-byte element.
-uint8_t lane(std::span<const std::byte> bytes, int64_t width, int64_t index) {
+uint8_t sub_byte_element(std::span<const std::byte> bytes, int64_t width, int64_t index) {
   return static_cast<uint8_t>(static_cast<int>(bytes[static_cast<size_t>(index * width / 8)]) >> index * width % 8 & ((1 << width) - 1));
 }
 
@@ -45,7 +45,7 @@ uint8_t lane(std::span<const std::byte> bytes, int64_t width, int64_t index) {
 Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset)
     : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
   if (offset < 0) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", std::to_string(offset));
-  const int64_t end = checked_add(offset, reached_elements(desc_.shape, desc_.strides), "buffer size");
+  const int64_t end = checked_add(offset, span_elements(desc_.shape, desc_.strides), "buffer size");
   const auto end_bits = static_cast<uint64_t>(checked_mul(end, bits(desc_.dtype), "buffer size"));
   if ((end_bits + 7) / 8 > buffer_->bytes())
     throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string((end_bits + 7) / 8) + " bytes",
@@ -83,7 +83,7 @@ Tensor Tensor::reshape(Shape shape) const {
     throw GraphError("reshape", "a tensor of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
                                     " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
   Tensor view = *this;
-  drop_channels(view.desc_);
+  drop_channel_scales(view.desc_);
   view.desc_.shape = std::move(shape);
   view.desc_.strides = *strides;
   return view;
@@ -104,7 +104,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
     throw GraphError("slice", std::to_string(count) + " elements from " + std::to_string(begin) + " on, " + std::to_string(step) +
                                   " apart, of an axis of " + std::to_string(desc_.shape[at]));
   Tensor view = *this;
-  drop_channels(view.desc_);
+  drop_channel_scales(view.desc_);
   view.desc_.padding_bytes = 0;
   view.desc_.shape[at] = count;
   if (view.desc_.elements() > 0) view.offset_ += begin * desc_.strides[at];  // an empty view could start past the end of the buffer
@@ -123,7 +123,7 @@ Tensor Tensor::select(int axis, int64_t index) const {
 Tensor Tensor::expand_dims(int axis) const {
   const int at = checked_axis(axis, desc_.rank() + 1, "expand_dims");
   Tensor view = *this;
-  drop_channels(view.desc_);
+  drop_channel_scales(view.desc_);
   const int64_t stride = at < desc_.rank() ? desc_.shape[static_cast<size_t>(at)] * desc_.strides[static_cast<size_t>(at)] : 1;
   view.desc_.shape.insert(view.desc_.shape.begin() + at, 1);
   view.desc_.strides.insert(view.desc_.strides.begin() + at, stride);
@@ -141,7 +141,7 @@ Tensor Tensor::squeeze(const std::vector<int>& axes) const {
     dropped[at] = true;
   }
   Tensor view = *this;
-  drop_channels(view.desc_);
+  drop_channel_scales(view.desc_);
   for (size_t i = dropped.size(); i-- > 0;) {
     if (!dropped[i]) continue;
     view.desc_.shape.erase(view.desc_.shape.begin() + static_cast<std::ptrdiff_t>(i));
@@ -161,9 +161,9 @@ Tensor Tensor::reinterpret(DType dtype) const {
 
 std::vector<BufferPiece> Tensor::pieces() const {
   const StridedRuns runs(width(), desc_.shape, byte_strides(desc_.strides, width()), byte_strides(packed_strides(desc_.shape), width()));
-  std::vector<BufferPiece> found;
-  runs.visit([&](int64_t from, int64_t) { found.push_back({byte_offset() + static_cast<uint64_t>(from), runs.run_bytes()}); });
-  return found;
+  std::vector<BufferPiece> result;
+  runs.visit([&](int64_t from, int64_t) { result.push_back({byte_offset() + static_cast<uint64_t>(from), runs.run_bytes()}); });
+  return result;
 }
 
 void Tensor::check_writable() const {
@@ -186,9 +186,9 @@ void Tensor::copy_from(const Tensor& packed, const Interrupted& interrupted) con
 void Tensor::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
   check_bytes(desc_, source.size());
   check_writable();
-  if (bits(desc_.dtype) < 8) return upload_lanes(source, interrupted);
+  if (bits(desc_.dtype) < 8) return upload_sub_byte(source, interrupted);
   if (desc_.is_packed()) return pumice::upload({buffer_, byte_offset(), source.size()}, source, interrupted);
-  if (reached_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
+  if (span_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
   std::vector<std::byte> span(source.size());  // elements in memory order
   copy_strided(width(), desc_.shape, source.data(), byte_strides(packed_strides(desc_.shape), width()), span.data(),
                byte_strides(desc_.strides, width()));
@@ -197,9 +197,9 @@ void Tensor::upload(std::span<const std::byte> source, const Interrupted& interr
 
 void Tensor::download(std::span<std::byte> target, const Interrupted& interrupted) const {
   check_bytes(desc_, target.size());
-  if (bits(desc_.dtype) < 8) return download_lanes(target, interrupted);
+  if (bits(desc_.dtype) < 8) return download_sub_byte(target, interrupted);
   if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), target.size()}, target, interrupted);
-  const int64_t reached = reached_elements(desc_.shape, desc_.strides);
+  const int64_t reached = span_elements(desc_.shape, desc_.strides);
   if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, pieces(), target, interrupted);
   std::vector<std::byte> span(static_cast<size_t>(reached) * width());
   pumice::download({buffer_, byte_offset(), span.size()}, span, interrupted);
@@ -208,32 +208,32 @@ void Tensor::download(std::span<std::byte> target, const Interrupted& interrupte
 }
 
 // The last byte may also contain elements outside this tensor, so it is merged.
-void Tensor::upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const {
+void Tensor::upload_sub_byte(std::span<const std::byte> source, const Interrupted& interrupted) const {
   const int width = bits(desc_.dtype);
   if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a " + std::to_string(width) + "-bit tensor");
   if (source.empty()) return;
   const uint64_t begin = byte_offset();
   std::vector<std::byte> bytes(source.begin(), source.end());
-  if (const int64_t own_bits = desc_.elements() * width % 8) {
+  if (const int64_t tail_bits = desc_.elements() * width % 8) {
     std::byte last{};
     pumice::download({buffer_, begin + bytes.size() - 1, 1}, {&last, 1}, interrupted);
-    const auto own = static_cast<std::byte>((1 << own_bits) - 1);
-    bytes.back() = (bytes.back() & own) | (last & ~own);
+    const auto tail_mask = static_cast<std::byte>((1 << tail_bits) - 1);
+    bytes.back() = (bytes.back() & tail_mask) | (last & ~tail_mask);
   }
   pumice::upload({buffer_, begin, bytes.size()}, bytes, interrupted);
 }
 
-void Tensor::download_lanes(std::span<std::byte> target, const Interrupted& interrupted) const {
-  const int64_t width = bits(desc_.dtype), lanes_in_byte = 8 / width;
-  const int64_t reached = reached_elements(desc_.shape, desc_.strides), first = offset_ % lanes_in_byte;
-  std::vector<std::byte> span(static_cast<size_t>((first + reached + lanes_in_byte - 1) / lanes_in_byte));
-  if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / lanes_in_byte), span.size()}, span, interrupted);
+void Tensor::download_sub_byte(std::span<std::byte> target, const Interrupted& interrupted) const {
+  const int64_t width = bits(desc_.dtype), elements_per_byte = 8 / width;
+  const int64_t reached = span_elements(desc_.shape, desc_.strides), first = offset_ % elements_per_byte;
+  std::vector<std::byte> span(static_cast<size_t>((first + reached + elements_per_byte - 1) / elements_per_byte));
+  if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / elements_per_byte), span.size()}, span, interrupted);
   std::fill(target.begin(), target.end(), std::byte{0});
-  const StridedRuns lanes(1, desc_.shape, desc_.strides, packed_strides(desc_.shape));
-  lanes.visit([&](int64_t from, int64_t to) {
-    for (int64_t i = 0; i < static_cast<int64_t>(lanes.run_bytes()); ++i)
+  const StridedRuns runs(1, desc_.shape, desc_.strides, packed_strides(desc_.shape));
+  runs.visit([&](int64_t from, int64_t to) {
+    for (int64_t i = 0; i < static_cast<int64_t>(runs.run_bytes()); ++i)
       target[static_cast<size_t>((to + i) * width / 8)] |=
-          static_cast<std::byte>(lane(span, width, first + from + i) << (to + i) * width % 8);
+          static_cast<std::byte>(sub_byte_element(span, width, first + from + i) << (to + i) * width % 8);
   });
 }
 
@@ -244,10 +244,10 @@ void Tensor::fill(std::span<const std::byte> element, const Interrupted& interru
   for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = element[i % element.size()];
   if (const int width = bits(desc_.dtype); width < 8)
     pattern.fill(static_cast<std::byte>((static_cast<int>(element[0]) & ((1 << width) - 1)) * (width == 4 ? 0x11 : 0x55)));
-  const auto write = [&](const Tensor& part) {
-    std::vector<std::byte> bytes(part.desc_.element_bytes());
+  const auto write = [&](const Tensor& view) {
+    std::vector<std::byte> bytes(view.desc_.element_bytes());
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern[i % pattern.size()];
-    part.upload(bytes, interrupted);
+    view.upload(bytes, interrupted);
   };
   const bool is_word = std::equal(pattern.begin(), pattern.begin() + 4, pattern.begin() + 4);
   if (!desc_.is_packed() || byte_offset() % 4 || !is_word) return write(*this);

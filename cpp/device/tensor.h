@@ -51,8 +51,8 @@ class Tensor {
 
  private:
   void check_writable() const;
-  void upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const;
-  void download_lanes(std::span<std::byte> target, const Interrupted& interrupted) const;
+  void upload_sub_byte(std::span<const std::byte> source, const Interrupted& interrupted) const;
+  void download_sub_byte(std::span<std::byte> target, const Interrupted& interrupted) const;
   std::vector<BufferPiece> pieces() const;  // contiguous runs of elements, row-major
   size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
 

@@ -13,9 +13,9 @@ namespace pumice {
 namespace {
 
 // Maximum number of chunks in the staging ring, which bounds its size for any transfer.
-constexpr uint64_t kMostChunks = 8;
+constexpr uint64_t kMaxChunks = 8;
 
-Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
+Buffer::Use acquire_range(const BufferRange& range, size_t bytes) {
   auto use = range.buffer->use();
   if (bytes > range.bytes || range.offset > range.buffer->bytes() || range.bytes > range.buffer->bytes() - range.offset)
     throw BindingError("R1", "range", "", "at most " + std::to_string(range.buffer->bytes()) + " bytes",
@@ -23,7 +23,7 @@ Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
   return use;
 }
 
-Buffer::Use checked_use(const Buffer& buffer, std::span<const BufferPiece> pieces, size_t bytes) {
+Buffer::Use acquire_range(const Buffer& buffer, std::span<const BufferPiece> pieces, size_t bytes) {
   auto use = buffer.use();
   uint64_t total = 0;
   for (const auto& piece : pieces) {
@@ -36,7 +36,7 @@ Buffer::Use checked_use(const Buffer& buffer, std::span<const BufferPiece> piece
   return use;
 }
 
-void run(CommandBuffer& commands, const Interrupted& interrupted) {
+void submit_and_wait(CommandBuffer& commands, const Interrupted& interrupted) {
   commands.end();
   commands.context()->wait(commands.submit(), {}, interrupted);
 }
@@ -47,14 +47,14 @@ class StagingRing {
   StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
       : total_(bytes),
         chunk_(transfer_chunk(bytes)),
-        staging_(Buffer::create(context, bytes <= chunk_ ? bytes : std::min(chunks(), kMostChunks) * chunk_, heap)) {}
+        staging_(Buffer::create(context, bytes <= chunk_ ? bytes : std::min(chunks(), kMaxChunks) * chunk_, heap)) {}
 
   uint64_t chunk() const { return chunk_; }
   size_t chunks() const { return ceil_div(total_, chunk_); }
   size_t slots() const { return ceil_div(staging_->bytes(), chunk_); }
   // End offset, in the transfer, of its first `count` chunks.
-  uint64_t end_of(size_t count) const { return std::min(count * chunk_, total_); }
-  uint64_t bytes_of(size_t chunk) const { return end_of(chunk + 1) - end_of(chunk); }
+  uint64_t chunk_end(size_t count) const { return std::min(count * chunk_, total_); }
+  uint64_t bytes_of(size_t chunk) const { return chunk_end(chunk + 1) - chunk_end(chunk); }
   BufferRange range_of(size_t chunk) const { return {staging_, chunk % slots() * chunk_, bytes_of(chunk)}; }
   template <typename T>
   CopyWindow<T> window() const {
@@ -83,19 +83,19 @@ class StagingRing {
 };
 
 // Iterates over the pieces in portions that fit into staging memory, splitting the last piece.
-class StagedPieces {
+class PieceCursor {
  public:
-  explicit StagedPieces(std::span<const BufferPiece> pieces) : pieces_(pieces) {}
-  std::vector<BufferPiece> next(uint64_t room) {
-    std::vector<BufferPiece> taken;
-    for (; room > 0 && at_ < pieces_.size(); ++at_, done_ = 0) {
-      const uint64_t bytes = std::min(room, pieces_[at_].bytes - done_);
-      taken.push_back({pieces_[at_].offset + done_, bytes});
-      room -= bytes;
+  explicit PieceCursor(std::span<const BufferPiece> pieces) : pieces_(pieces) {}
+  std::vector<BufferPiece> next(uint64_t max_bytes) {
+    std::vector<BufferPiece> pieces;
+    for (; max_bytes > 0 && at_ < pieces_.size(); ++at_, done_ = 0) {
+      const uint64_t bytes = std::min(max_bytes, pieces_[at_].bytes - done_);
+      pieces.push_back({pieces_[at_].offset + done_, bytes});
+      max_bytes -= bytes;
       done_ += bytes;
       if (done_ < pieces_[at_].bytes) break;
     }
-    return taken;
+    return pieces;
   }
 
  private:
@@ -108,17 +108,17 @@ class StagedPieces {
 void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
                    const Interrupted& interrupted) {
   const auto& context = target->context();
-  if (const BufferRange host = host_memory_of(*context, source); host.buffer) return copy(host, target, pieces, interrupted);
+  if (const BufferRange host = find_host_memory(*context, source); host.buffer) return copy(host, target, pieces, interrupted);
   StagingRing ring(context, source.size(), Heap::upload);
-  StagedPieces staged(pieces);
-  SharedCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk(), ring.store());
+  PieceCursor cursor(pieces);
+  ParallelCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk(), ring.store());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
     if (chunk >= ring.slots()) ring.wait(chunk - ring.slots(), interrupted);
-    copy.allow(ring.end_of(ring.finished() + ring.slots()));
-    copy.copy_until(ring.end_of(chunk + 1));
+    copy.allow(ring.chunk_end(ring.finished() + ring.slots()));
+    copy.copy_until(ring.chunk_end(chunk + 1));
     CommandBuffer commands(context, {});
     commands.begin();
-    commands.scatter(ring.range_of(chunk), *target, staged.next(ring.bytes_of(chunk)));
+    commands.scatter(ring.range_of(chunk), *target, cursor.next(ring.bytes_of(chunk)));
     ring.submit(commands);
     if (interrupted) interrupted();
   }
@@ -128,30 +128,30 @@ void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const Buffer
 void download_staged(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
                      const Interrupted& interrupted) {
   const auto& context = source->context();
-  if (const BufferRange host = host_memory_of(*context, target); host.buffer) {
+  if (const BufferRange host = find_host_memory(*context, target); host.buffer) {
     CommandBuffer commands(context, {});
     commands.begin();
     commands.gather(*source, pieces, host);
-    return run(commands, interrupted);
+    return submit_and_wait(commands, interrupted);
   }
   StagingRing ring(context, target.size(), Heap::readback);
-  StagedPieces staged(pieces);
-  SharedCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
+  PieceCursor cursor(pieces);
+  ParallelCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
   for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
     // Submit as many chunks as fit in the ring, including at least this one.
     while (ring.submitted() < ring.chunks()) {
       const size_t next = ring.submitted();
-      if (const uint64_t held = next < ring.slots() ? 0 : ring.end_of(next - ring.slots() + 1); !copy.is_copied(held)) {
+      if (const uint64_t reused_end = next < ring.slots() ? 0 : ring.chunk_end(next - ring.slots() + 1); !copy.is_copied(reused_end)) {
         if (next > chunk) break;
-        copy.copy_until(held);
+        copy.copy_until(reused_end);
       }
       CommandBuffer commands(context, {});
       commands.begin();
-      commands.gather(*source, staged.next(ring.bytes_of(next)), ring.range_of(next));
+      commands.gather(*source, cursor.next(ring.bytes_of(next)), ring.range_of(next));
       ring.submit(commands);
     }
     ring.wait(chunk, interrupted);
-    copy.allow(ring.end_of(chunk + 1));
+    copy.allow(ring.chunk_end(chunk + 1));
     if (interrupted) interrupted();
   }
   copy.copy_until(target.size());
@@ -160,7 +160,7 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
 }  // namespace
 
 void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted) {
-  const auto use = checked_use(target, source.size());
+  const auto use = acquire_range(target, source.size());
   const BufferPiece whole{target.offset, source.size()};
   upload(target.buffer, {&whole, 1}, source, interrupted);
 }
@@ -177,7 +177,7 @@ void copy_out(const std::byte* mapped, std::span<std::byte> target) {
 
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
             const Interrupted& interrupted) {
-  const auto use = checked_use(*target, pieces, source.size());
+  const auto use = acquire_range(*target, pieces, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
   const HostSpan span("upload", {}, source.size());
@@ -193,14 +193,14 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
 }
 
 void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted) {
-  const auto use = checked_use(source, target.size());
+  const auto use = acquire_range(source, target.size());
   const BufferPiece whole{source.offset, target.size()};
   download(source.buffer, {&whole, 1}, target, interrupted);
 }
 
 void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
               const Interrupted& interrupted) {
-  const auto use = checked_use(*source, pieces, target.size());
+  const auto use = acquire_range(*source, pieces, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
   const HostSpan span("download", {}, target.size());
@@ -216,18 +216,18 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
 
 void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
           const Interrupted& interrupted) {
-  const auto read = checked_use(source, source.bytes), written = checked_use(*target, pieces, source.bytes);
+  const auto read = acquire_range(source, source.bytes), written = acquire_range(*target, pieces, source.bytes);
   if (source.bytes == 0) return;
   const auto& context = target->context();
   context->wait_idle(interrupted);
   CommandBuffer commands(context, {});
   commands.begin();
   commands.scatter(source, *target, pieces);
-  run(commands, interrupted);
+  submit_and_wait(commands, interrupted);
 }
 
 void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted) {
-  const auto use = checked_use(target, target.bytes);
+  const auto use = acquire_range(target, target.bytes);
   if (target.bytes == 0) return;
   if (target.offset % 4 || target.bytes % 4) throw Error("fill: a range of whole words expected");
   const auto& context = target.buffer->context();
@@ -235,7 +235,7 @@ void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupt
   CommandBuffer commands(context, {});
   commands.begin();
   commands.fill(target, word);
-  run(commands, interrupted);
+  submit_and_wait(commands, interrupted);
 }
 
 }  // namespace pumice

@@ -12,7 +12,7 @@ using Kind = SlotName::Kind;
 
 constexpr uint64_t kResourceAlignment = 256;  // alignment of temporary and persistent resources
 
-std::string bytes_text(uint64_t bytes) {
+std::string format_bytes(uint64_t bytes) {
   return std::to_string(bytes) + " bytes";
 }
 
@@ -26,11 +26,11 @@ std::string kind_name(const Binding& binding) {
   return bound_range(binding) ? "a buffer range" : "nothing";
 }
 
-[[noreturn]] void refuse(std::string_view rule, const SlotName& slot, std::string_view tensor, std::string expected, std::string given) {
-  throw BindingError(std::string(rule), slot.text(), std::string(tensor), std::move(expected), std::move(given));
+[[noreturn]] void refuse(std::string_view rule, const SlotName& slot, std::string_view tensor, std::string expected, std::string actual) {
+  throw BindingError(std::string(rule), slot.text(), std::string(tensor), std::move(expected), std::move(actual));
 }
 
-Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
+Requirement tensor_requirement(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
   Requirement slot{tensor, &desc, desc.bytes(), desc.required_alignment()};
   slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8: tensors without bytes need no memory
   slot.presence_rule = rule, slot.reason = reason;
@@ -38,7 +38,7 @@ Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::st
   return slot;
 }
 
-Requirement empty_slot(std::string_view tensor, std::string_view rule, std::string_view reason) {
+Requirement absent_requirement(std::string_view tensor, std::string_view rule, std::string_view reason) {
   Requirement slot;
   slot.tensor = tensor;
   slot.presence = Presence::forbidden;
@@ -46,21 +46,21 @@ Requirement empty_slot(std::string_view tensor, std::string_view rule, std::stri
   return slot;
 }
 
-Requirement resource_slot(std::string_view tensor, uint64_t bytes, Presence presence) {
+Requirement resource_requirement(std::string_view tensor, uint64_t bytes, Presence presence) {
   Requirement slot{tensor, nullptr, bytes, kResourceAlignment, presence};
   slot.alignment_rule = slot.size_rule = "P2";
   return slot;
 }
 
-Requirement execution_slot(const Slot& slot) {
-  if (!slot.desc) return empty_slot(slot.name, "C4", "the tensor is described as absent");
-  if (slot.desc->owned) return empty_slot(slot.name, "O2", "the tensor is owned and was bound at initialisation");
-  return tensor_slot(slot.name, *slot.desc, "C5", "the tensor is described");
+Requirement execution_requirement(const Slot& slot) {
+  if (!slot.desc) return absent_requirement(slot.name, "C4", "the tensor is described as absent");
+  if (slot.desc->owned) return absent_requirement(slot.name, "O2", "the tensor is owned and was bound at initialisation");
+  return tensor_requirement(slot.name, *slot.desc, "C5", "the tensor is described");
 }
 
-Requirement initialization_slot(const Slot& slot) {
-  if (!slot.desc || !slot.desc->owned) return empty_slot(slot.name, "O3", "the tensor is not owned and is bound at execution");
-  Requirement owned = tensor_slot(slot.name, *slot.desc, "O2", "the tensor is owned");
+Requirement initialization_requirement(const Slot& slot) {
+  if (!slot.desc || !slot.desc->owned) return absent_requirement(slot.name, "O3", "the tensor is not owned and is bound at execution");
+  Requirement owned = tensor_requirement(slot.name, *slot.desc, "O2", "the tensor is owned");
   owned.upload_allowed = true;
   return owned;
 }
@@ -72,7 +72,7 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
 }
 
 // Text with the strides, even if packed, because only the strides may differ.
-std::string strides_text(const TensorDesc& desc) {
+std::string format_strides(const TensorDesc& desc) {
   return std::string(name(desc.dtype)) + to_string(desc.shape) + " with strides " + to_string(desc.strides);
 }
 
@@ -91,7 +91,7 @@ const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
 }
 
 // A slot and its range as the user bound it: users do not know the offset in the engine's memory.
-std::string place(const SlotName& slot, const BufferRange& range) {
+std::string describe_binding(const SlotName& slot, const BufferRange& range) {
   return slot.text() + " (" + to_string(range) + ")";
 }
 
@@ -99,7 +99,7 @@ template <typename Extent>
 [[noreturn]] void refuse_overlap(std::string_view rule, const BoundView& bound, const Extent& a, const Extent& b) {
   const std::string shared = a.buffer == b.buffer ? "" : ", buffers on the same memory";
   refuse(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.text(),
-         place(a.slot, range_at(bound, a.slot)) + " and " + place(b.slot, range_at(bound, b.slot)) + shared);
+         describe_binding(a.slot, range_at(bound, a.slot)) + " and " + describe_binding(b.slot, range_at(bound, b.slot)) + shared);
 }
 
 }  // namespace
@@ -121,37 +121,37 @@ std::string SlotName::text() const {
 BindingRules::BindingRules(const Dispatchable& dispatchable) : dispatchable_(dispatchable), initializer_(dispatchable.is_initializer()) {
   const auto properties = dispatchable.binding_properties();
   const auto resource = [&](uint64_t bytes) {
-    return bytes > 0 ? resource_slot(dispatchable.name(), bytes, Presence::optional)
-                     : empty_slot(dispatchable.name(), "P3", "it needs no such resource");
+    return bytes > 0 ? resource_requirement(dispatchable.name(), bytes, Presence::optional)
+                     : absent_requirement(dispatchable.name(), "P3", "it needs no such resource");
   };
   temporary_ = resource(properties.temporary_bytes);
-  persistent_ = initializer_ ? empty_slot(dispatchable.name(), "I6", "an initializer has no persistent resource")
+  persistent_ = initializer_ ? absent_requirement(dispatchable.name(), "I6", "an initializer has no persistent resource")
                              : resource(properties.persistent_bytes);
   if (initializer_)
     add_initialization(dispatchable);
   else
     add_execution(dispatchable);
-  given_.reserve(std::max(inputs_.size(), outputs_.size()) + 1);
+  bound_slots_.reserve(std::max(inputs_.size(), outputs_.size()) + 1);
 }
 
 void BindingRules::add_execution(const Dispatchable& dispatchable) {
-  for (const Slot& slot : dispatchable.inputs()) inputs_.push_back(execution_slot(slot));
-  for (const Slot& slot : dispatchable.outputs()) outputs_.push_back(execution_slot(slot));
+  for (const Slot& slot : dispatchable.inputs()) inputs_.push_back(execution_requirement(slot));
+  for (const Slot& slot : dispatchable.outputs()) outputs_.push_back(execution_requirement(slot));
 }
 
 void BindingRules::add_initialization(const Dispatchable& dispatchable) {
   for (const Dispatchable* target : dispatchable.targets()) {
     const size_t first = inputs_.size();
-    for (const Slot& slot : target->inputs()) inputs_.push_back(initialization_slot(slot));
+    for (const Slot& slot : target->inputs()) inputs_.push_back(initialization_requirement(slot));
     const bool owns = std::any_of(inputs_.begin() + static_cast<std::ptrdiff_t>(first), inputs_.end(),
                                   [](const Requirement& input) { return input.presence == Presence::required; });
     targets_.push_back({target->name(), first, inputs_.size() - first, owns});
     Requirement persistent;
     if (const uint64_t bytes = target->binding_properties().persistent_bytes) {
-      persistent = resource_slot(target->name(), bytes, Presence::required);
+      persistent = resource_requirement(target->name(), bytes, Presence::required);
       persistent.presence_rule = "I4", persistent.reason = "the operator's persistent resource";
     } else {
-      persistent = empty_slot(target->name(), "I4", "the operator needs no persistent resource");
+      persistent = absent_requirement(target->name(), "I4", "the operator needs no persistent resource");
     }
     outputs_.push_back(persistent);
   }
@@ -178,17 +178,17 @@ void BindingRules::check_persistent(const Binding& binding) {
 
 // Collects the ranges of a call, one per slot, and checks kind, count, then the rules for every range.
 void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule) {
-  given_.clear();
+  bound_slots_.clear();
   for (size_t i = 0; i < bindings.size(); ++i) {
     const SlotName slot{kind, static_cast<int32_t>(i)};
     if (std::holds_alternative<BufferArray>(bindings[i]))
       refuse("C6", slot, i < slots.size() ? slots[i].tensor : "", "a buffer range", kind_name(bindings[i]));
-    if (i < slots.size()) given_.push_back({slot, &slots[i], bound_range(bindings[i])});
+    if (i < slots.size()) bound_slots_.push_back({slot, &slots[i], bound_range(bindings[i])});
   }
   if (slots.size() != bindings.size())
     refuse(count_rule, {kind}, dispatchable_.name(), std::to_string(slots.size()) + " bindings, optional ones included",
            std::to_string(bindings.size()));
-  check_given();
+  check_bound_slots();
 }
 
 // Checks an initializer's inputs, one array per target operator: rules I1, I2, I3.
@@ -208,71 +208,77 @@ void BindingRules::check_targets(const Bindings& bindings) {
   for (size_t i = 0; i < targets_.size(); ++i)
     if (const auto* array = array_of(i); array && array->size() != targets_[i].count)
       refuse("I2", slot(i), targets_[i].name, std::to_string(targets_[i].count) + " entries", std::to_string(array->size()));
-  given_.clear();
+  bound_slots_.clear();
   for (size_t i = 0; i < targets_.size(); ++i) {
     const auto* array = array_of(i);
     if (!array && targets_[i].owns)
       refuse("I3", slot(i), targets_[i].name, "a buffer array: the operator has owned tensors", kind_name(bindings[i]));
     for (size_t k = 0; array && k < array->size(); ++k)
-      given_.push_back({slot(i, static_cast<int32_t>(k)), &inputs_[targets_[i].first + k], (*array)[k].buffer ? &(*array)[k] : nullptr});
+      bound_slots_.push_back(
+          {slot(i, static_cast<int32_t>(k)), &inputs_[targets_[i].first + k], (*array)[k].buffer ? &(*array)[k] : nullptr});
   }
-  check_given();
+  check_bound_slots();
 }
 
 void BindingRules::check_resource(Kind kind, const Requirement& slot, const Binding& binding) {
   if (std::holds_alternative<BufferArray>(binding)) refuse("C6", {kind}, slot.tensor, "a buffer range", kind_name(binding));
-  given_.assign(1, {{kind}, &slot, bound_range(binding)});
-  check_given();
+  bound_slots_.assign(1, {{kind}, &slot, bound_range(binding)});
+  check_bound_slots();
 }
 
 // Checks one rule after the other for all slots, so that the first broken rule is reported.
-void BindingRules::check_given() const {
-  for (const auto& [slot, needs, range] : given_) {
+void BindingRules::check_bound_slots() const {
+  for (const auto& [slot, needs, range] : bound_slots_) {
     if (needs->presence == Presence::forbidden && range)
       refuse(needs->presence_rule, slot, needs->tensor, "nothing: " + std::string(needs->reason), "a buffer range");
     if (needs->presence == Presence::required && !range)
-      refuse(needs->presence_rule, slot, needs->tensor, "a buffer range of " + bytes_text(needs->bytes) + ": " + std::string(needs->reason),
-             "nothing");
+      refuse(needs->presence_rule, slot, needs->tensor,
+             "a buffer range of " + format_bytes(needs->bytes) + ": " + std::string(needs->reason), "nothing");
   }
-  for (const Given& given : given_)
-    if (given.range) check_memory(given);
-  const auto has_bytes = [](const Given& given) {
-    return given.range && given.requirement->bytes > 0;
+  for (const BoundSlot& bound_slot : bound_slots_)
+    if (bound_slot.range) check_memory(bound_slot);
+  const auto has_bytes = [](const BoundSlot& bound_slot) {
+    return bound_slot.range && bound_slot.requirement->bytes > 0;
   };  // R8: for a tensor without bytes any range is valid
-  for (const Given& given : given_) {
-    if (!has_bytes(given)) continue;
-    const uint64_t size = given.range->buffer->bytes(), offset = given.range->offset;
-    if (offset > size || given.range->bytes > size - offset)
-      refuse("R1", given.slot, given.requirement->tensor, "a range inside the buffer's " + bytes_text(size), to_string(*given.range));
+  for (const BoundSlot& bound_slot : bound_slots_) {
+    if (!has_bytes(bound_slot)) continue;
+    const uint64_t size = bound_slot.range->buffer->bytes(), offset = bound_slot.range->offset;
+    if (offset > size || bound_slot.range->bytes > size - offset)
+      refuse("R1", bound_slot.slot, bound_slot.requirement->tensor, "a range inside the buffer's " + format_bytes(size),
+             to_string(*bound_slot.range));
   }
-  for (const Given& given : given_)
-    if (has_bytes(given) && given.range->offset % given.requirement->alignment != 0)
-      refuse(given.requirement->alignment_rule, given.slot, given.requirement->tensor,
-             "an offset that is a multiple of " + std::to_string(given.requirement->alignment), std::to_string(given.range->offset));
-  for (const Given& given : given_)
-    if (has_bytes(given) && given.range->bytes < given.requirement->bytes)
-      refuse(given.requirement->size_rule, given.slot, given.requirement->tensor, "at least " + bytes_text(given.requirement->bytes),
-             bytes_text(given.range->bytes));
-  for (const Given& given : given_) {
-    if (!given.range || !given.range->desc || !given.requirement->desc) continue;
-    const TensorDesc &wanted = *given.requirement->desc, &bound = *given.range->desc;
-    if (wanted.dtype != bound.dtype) refuse("T1", given.slot, given.requirement->tensor, to_string(wanted), to_string(bound));
-    if (wanted.shape != bound.shape) refuse("T2", given.slot, given.requirement->tensor, to_string(wanted), to_string(bound));
-    if (!same_strides(wanted, bound)) refuse("T3", given.slot, given.requirement->tensor, strides_text(wanted), strides_text(bound));
+  for (const BoundSlot& bound_slot : bound_slots_)
+    if (has_bytes(bound_slot) && bound_slot.range->offset % bound_slot.requirement->alignment != 0)
+      refuse(bound_slot.requirement->alignment_rule, bound_slot.slot, bound_slot.requirement->tensor,
+             "an offset that is a multiple of " + std::to_string(bound_slot.requirement->alignment),
+             std::to_string(bound_slot.range->offset));
+  for (const BoundSlot& bound_slot : bound_slots_)
+    if (has_bytes(bound_slot) && bound_slot.range->bytes < bound_slot.requirement->bytes)
+      refuse(bound_slot.requirement->size_rule, bound_slot.slot, bound_slot.requirement->tensor,
+             "at least " + format_bytes(bound_slot.requirement->bytes), format_bytes(bound_slot.range->bytes));
+  for (const BoundSlot& bound_slot : bound_slots_) {
+    if (!bound_slot.range || !bound_slot.range->desc || !bound_slot.requirement->desc) continue;
+    const TensorDesc &expected_desc = *bound_slot.requirement->desc, &bound_desc = *bound_slot.range->desc;
+    if (expected_desc.dtype != bound_desc.dtype)
+      refuse("T1", bound_slot.slot, bound_slot.requirement->tensor, to_string(expected_desc), to_string(bound_desc));
+    if (expected_desc.shape != bound_desc.shape)
+      refuse("T2", bound_slot.slot, bound_slot.requirement->tensor, to_string(expected_desc), to_string(bound_desc));
+    if (!same_strides(expected_desc, bound_desc))
+      refuse("T3", bound_slot.slot, bound_slot.requirement->tensor, format_strides(expected_desc), format_strides(bound_desc));
   }
 }
 
 // Rules L1 and M: the buffer is open, belongs to the operator's context, and is in an allowed heap.
-void BindingRules::check_memory(const Given& given) const {
-  const Buffer& buffer = *given.range->buffer;
-  const std::string_view tensor = given.requirement->tensor;
-  if (buffer.closed()) refuse("L1", given.slot, tensor, "a live buffer", "a closed one");
+void BindingRules::check_memory(const BoundSlot& bound_slot) const {
+  const Buffer& buffer = *bound_slot.range->buffer;
+  const std::string_view tensor = bound_slot.requirement->tensor;
+  if (buffer.closed()) refuse("L1", bound_slot.slot, tensor, "a live buffer", "a closed one");
   if (buffer.context() != dispatchable_.context())
-    refuse("M3", given.slot, tensor, "a buffer of the operator's context", "a buffer of another context");
+    refuse("M3", bound_slot.slot, tensor, "a buffer of the operator's context", "a buffer of another context");
   const Heap heap = buffer.heap();
-  const bool upload = given.requirement->upload_allowed;
+  const bool upload = bound_slot.requirement->upload_allowed;
   if (heap == Heap::default_ || (upload && heap == Heap::upload)) return;
-  refuse(upload ? "M2" : "M1", given.slot, tensor, upload ? "the heap 'default' or 'upload'" : "the heap 'default'",
+  refuse(upload ? "M2" : "M1", bound_slot.slot, tensor, upload ? "the heap 'default' or 'upload'" : "the heap 'default'",
          "'" + std::string(name(heap)) + "'");
 }
 
@@ -296,15 +302,15 @@ void BindingRules::collect_list(Kind kind, const Bindings* bindings, const std::
 void BindingRules::collect(const BoundView& bound) {
   collect_list(Kind::inputs, bound.inputs, inputs_, input_extents_);
   collect_list(Kind::outputs, bound.outputs, outputs_, output_extents_);
-  const auto one = [](Kind kind, const Binding* binding, const Requirement& needs, Extents& extents) {
+  const auto collect_resource = [](Kind kind, const Binding* binding, const Requirement& needs, Extents& extents) {
     extents.clear();
     const auto* range = binding ? bound_range(*binding) : nullptr;
     if (!range) return;
     const uint64_t begin = range->buffer->memory_offset() + range->offset, end = begin + range->bytes;
     extents.push_back({{kind}, &needs, range->buffer->memory(), begin, end, end, range->buffer->id()});
   };
-  one(Kind::temporary, bound.temporary, temporary_, temporary_extents_);
-  one(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
+  collect_resource(Kind::temporary, bound.temporary, temporary_, temporary_extents_);
+  collect_resource(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
 }
 
 // H4, H6: an output may alias an input only if the operator supports it and the descriptions are equal.
@@ -315,8 +321,8 @@ void BindingRules::check_in_place(const Extent& output, const Extent& input) con
   const TensorDesc &a = *input.requirement->desc, &b = *output.requirement->desc;
   if (a.dtype != b.dtype || a.shape != b.shape || !same_strides(a, b) || a.bytes() != b.bytes())
     refuse("H6", output.slot, output.requirement->tensor,
-           "the description of " + input.slot.text() + ", " + strides_text(a) + " in " + bytes_text(a.bytes()) + ", to run in place",
-           strides_text(b) + " in " + bytes_text(b.bytes()));
+           "the description of " + input.slot.text() + ", " + format_strides(a) + " in " + format_bytes(a.bytes()) + ", to run in place",
+           format_strides(b) + " in " + format_bytes(b.bytes()));
 }
 
 void BindingRules::check_hazards(const BoundView& bound) {
@@ -351,13 +357,13 @@ void BindingRules::check_complete(const BoundView& bound) const {
     if (bindings) return;
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].presence == Presence::required)
-        refuse("C9", {kind, static_cast<int32_t>(i)}, slots[i].tensor, "a binding of " + bytes_text(slots[i].bytes), "nothing");
+        refuse("C9", {kind, static_cast<int32_t>(i)}, slots[i].tensor, "a binding of " + format_bytes(slots[i].bytes), "nothing");
   };
   check_bound(Kind::inputs, bound.inputs, inputs_);
   check_bound(Kind::outputs, bound.outputs, outputs_);
   const auto check_resource_bound = [](Kind kind, const Binding* binding, const Requirement& needs) {
     if (needs.bytes > 0 && (!binding || !bound_range(*binding)))
-      refuse("P2", {kind}, needs.tensor, "a buffer range of " + bytes_text(needs.bytes), "nothing");
+      refuse("P2", {kind}, needs.tensor, "a buffer range of " + format_bytes(needs.bytes), "nothing");
   };
   check_resource_bound(Kind::temporary, bound.temporary, temporary_);
   check_resource_bound(Kind::persistent, bound.persistent, persistent_);

@@ -81,7 +81,7 @@ class BindingRules {
     size_t first, count;
     bool owns;
   };
-  struct Given {
+  struct BoundSlot {
     SlotName slot;
     const Requirement* requirement;
     const DescribedRange* range;  // null: nothing bound
@@ -101,8 +101,8 @@ class BindingRules {
   void check_list(SlotName::Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule);
   void check_targets(const Bindings& bindings);
   void check_resource(SlotName::Kind kind, const Requirement& slot, const Binding& binding);
-  void check_given() const;
-  void check_memory(const Given& given) const;
+  void check_bound_slots() const;
+  void check_memory(const BoundSlot& bound_slot) const;
   void collect(const BoundView& bound);
   void collect_list(SlotName::Kind kind, const Bindings* bindings, const std::vector<Requirement>& slots, Extents& extents) const;
   void check_in_place(const Extent& output, const Extent& input) const;
@@ -112,7 +112,7 @@ class BindingRules {
   std::vector<Target> targets_;                // operators of an initializer
   std::vector<Requirement> inputs_, outputs_;  // an initializer has the inputs of all its targets
   Requirement temporary_, persistent_;
-  std::vector<Given> given_;  // bindings of the current call
+  std::vector<BoundSlot> bound_slots_;  // bindings of the current call
   Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;
 };
 

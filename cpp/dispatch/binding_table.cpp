@@ -6,13 +6,13 @@ namespace pumice {
 namespace {
 
 // Detects concurrent use of a table.
-class Busy {
+class BusyGuard {
  public:
-  explicit Busy(std::atomic_flag& flag) : flag_(flag) {
+  explicit BusyGuard(std::atomic_flag& flag) : flag_(flag) {
     if (flag_.test_and_set()) throw StateError("a BindingTable is not thread-safe: two threads use the same one", "L3");
   }
-  ~Busy() { flag_.clear(); }
-  Busy(const Busy&) = delete;
+  ~BusyGuard() { flag_.clear(); }
+  BusyGuard(const BusyGuard&) = delete;
 
  private:
   std::atomic_flag& flag_;
@@ -25,12 +25,12 @@ void check_descriptors(const Dispatchable& dispatchable, std::optional<uint32_t>
                        std::to_string(*descriptors));
 }
 
-const Bindings* address(const std::optional<Bindings>& bindings) {
+const Bindings* pointer_or_null(const std::optional<Bindings>& bindings) {
   return bindings ? &*bindings : nullptr;
 }
 
 // Maps an empty list to nullopt.
-std::optional<Bindings> held(Bindings bindings) {
+std::optional<Bindings> empty_to_nullopt(Bindings bindings) {
   return bindings.empty() ? std::nullopt : std::optional(std::move(bindings));
 }
 
@@ -41,7 +41,7 @@ BindingTable::BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std
 }
 
 void BindingTable::reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   if (!dispatchable) throw BindingError("C10", "dispatchable", "", "a compiled operator or an initializer", "none");
   check_descriptors(*dispatchable, descriptors);
   rules_.emplace(*dispatchable);
@@ -53,14 +53,14 @@ void BindingTable::reset(std::shared_ptr<const Dispatchable> dispatchable, std::
 }
 
 void BindingTable::unbind() {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   inputs_.reset(), outputs_.reset();
   temporary_ = persistent_ = Binding();
   ++version_;
 }
 
 BoundView BindingTable::view() const {
-  return {address(inputs_), address(outputs_), &temporary_, &persistent_};
+  return {pointer_or_null(inputs_), pointer_or_null(outputs_), &temporary_, &persistent_};
 }
 
 void BindingTable::check_generation() const {
@@ -70,29 +70,29 @@ void BindingTable::check_generation() const {
 }
 
 void BindingTable::bind_inputs(Bindings bindings) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   BoundView next = view();
   next.inputs = bindings.empty() ? nullptr : &bindings;
   if (next.inputs) rules_->check_inputs(bindings);
   rules_->check_hazards(next);
-  inputs_ = held(std::move(bindings));
+  inputs_ = empty_to_nullopt(std::move(bindings));
   ++version_;
 }
 
 void BindingTable::bind_outputs(Bindings bindings) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   BoundView next = view();
   next.outputs = bindings.empty() ? nullptr : &bindings;
   if (next.outputs) rules_->check_outputs(bindings);
   rules_->check_hazards(next);
-  outputs_ = held(std::move(bindings));
+  outputs_ = empty_to_nullopt(std::move(bindings));
   ++version_;
 }
 
 void BindingTable::bind(Bindings inputs, Bindings outputs) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   BoundView next = view();
   next.inputs = inputs.empty() ? nullptr : &inputs;
@@ -100,12 +100,12 @@ void BindingTable::bind(Bindings inputs, Bindings outputs) {
   if (next.inputs) rules_->check_inputs(inputs);
   if (next.outputs) rules_->check_outputs(outputs);
   rules_->check_hazards(next);
-  inputs_ = held(std::move(inputs)), outputs_ = held(std::move(outputs));
+  inputs_ = empty_to_nullopt(std::move(inputs)), outputs_ = empty_to_nullopt(std::move(outputs));
   ++version_;
 }
 
 void BindingTable::bind_temporary(Binding binding) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   rules_->check_temporary(binding);
   BoundView next = view();
@@ -116,7 +116,7 @@ void BindingTable::bind_temporary(Binding binding) {
 }
 
 void BindingTable::bind_persistent(Binding binding) {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   rules_->check_persistent(binding);
   BoundView next = view();
@@ -128,7 +128,7 @@ void BindingTable::bind_persistent(Binding binding) {
 }
 
 BoundRanges BindingTable::complete() const {
-  const Busy busy(busy_);
+  const BusyGuard busy(busy_);
   check_generation();
   rules_->check_complete(view());
   return rules_->ranges(view());

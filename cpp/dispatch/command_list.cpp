@@ -47,11 +47,11 @@ void CommandList::dispatch(Dispatch dispatch) {
 }
 
 size_t CommandList::volatile_tables() const {
-  return static_cast<size_t>(std::ranges::count_if(uses_, [](const Use& use) { return use.table != nullptr; }));
+  return static_cast<size_t>(std::ranges::count_if(uses_, [](const RecordedUse& use) { return use.table != nullptr; }));
 }
 
 void CommandList::copy(const BufferRange& source, const BufferRange& target) {
-  for (auto& part : copy_dispatches(source, target)) dispatch(std::move(part));
+  for (auto& chunk : make_copy_dispatches(source, target)) dispatch(std::move(chunk));
 }
 
 void CommandList::commit(const RecordingOptions& options) {
@@ -63,15 +63,15 @@ void CommandList::commit(const RecordingOptions& options) {
 
 // Records the list again if a table has changed since it was last read. If a table is rejected, the list is unchanged.
 void CommandList::read_volatile_tables() {
-  const auto is_read = [](const Use& use) { return !use.table || use.table->version() == use.version; };
+  const auto is_read = [](const RecordedUse& use) { return !use.table || use.table->version() == use.version; };
   if (recording_ && std::ranges::all_of(uses_, is_read)) return;
-  std::vector<Use> uses = uses_;
+  std::vector<RecordedUse> uses = uses_;
   std::vector<Dispatch> dispatches;
   size_t next = 0;
   const auto take_until = [&](size_t end) {
     for (; next < end; ++next) dispatches.push_back(dispatches_[next]);
   };
-  for (Use& use : uses) {
+  for (RecordedUse& use : uses) {
     if (!use.table) continue;
     check_recordable(*use.dispatchable, *use.table);
     use.version = use.table->version();
@@ -85,18 +85,18 @@ void CommandList::read_volatile_tables() {
 }
 
 // Begins all uses; if one is rejected, revokes those already begun.
-void CommandList::begin_uses() {
-  size_t begun = 0;
+void CommandList::begin_executions() {
+  size_t num_begun = 0;
   try {
-    for (; begun < uses_.size(); ++begun) {
-      const Use& use = uses_[begun];
+    for (; num_begun < uses_.size(); ++num_begun) {
+      const RecordedUse& use = uses_[num_begun];
       if (use.dispatchable->generation() != use.generation)
         throw BindingError("I7", "dispatchable", use.dispatchable->name(), "a list recorded after the initializer's reset",
                            "one of before");
       use.dispatchable->begin_execution(use.ranges);
     }
   } catch (...) {
-    while (begun > 0) uses_[--begun].dispatchable->revoke_execution();
+    while (num_begun > 0) uses_[--num_begun].dispatchable->revoke_execution();
     throw;
   }
 }
@@ -104,13 +104,13 @@ void CommandList::begin_uses() {
 Submission CommandList::exec() {
   if (!committed_) throw StateError("commit() this CommandList before exec()", "L6");
   if (volatile_) read_volatile_tables();
-  begin_uses();
+  begin_executions();
   try {
     const Submission submission = recording_->exec();
-    for (const Use& use : uses_) use.dispatchable->submitted(submission.id());
+    for (const RecordedUse& use : uses_) use.dispatchable->submitted(submission.id());
     return submission;
   } catch (...) {
-    for (const Use& use : uses_) use.dispatchable->revoke_execution();
+    for (const RecordedUse& use : uses_) use.dispatchable->revoke_execution();
     throw;
   }
 }

@@ -35,7 +35,7 @@ class CommandList {
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
-  struct Use {
+  struct RecordedUse {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
     uint64_t generation;                             // generation of the dispatchable when recorded
@@ -46,11 +46,11 @@ class CommandList {
   void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
   void check_uncommitted() const;
   void read_volatile_tables();
-  void begin_uses();
+  void begin_executions();
 
   std::shared_ptr<Context> context_;
   std::vector<Dispatch> dispatches_;  // kept after commit if there are volatile tables
-  std::vector<Use> uses_;
+  std::vector<RecordedUse> uses_;
   std::shared_ptr<Recording> recording_;
   RecordingOptions options_;
   bool committed_ = false, volatile_ = false;

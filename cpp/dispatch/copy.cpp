@@ -13,8 +13,8 @@ namespace {
 constexpr uint64_t kWordsPerInvocation = 4;
 
 void check_copy(const BufferRange& source, const BufferRange& target) {
-  const auto refuse = [](const char* slot, std::string expected, std::string given) {
-    throw BindingError("R1", slot, "", std::move(expected), std::move(given));
+  const auto refuse = [](const char* slot, std::string expected, std::string actual) {
+    throw BindingError("R1", slot, "", std::move(expected), std::move(actual));
   };
   if (source.bytes != target.bytes)
     refuse("target", std::to_string(source.bytes) + " bytes, as the source has", std::to_string(target.bytes) + " bytes");
@@ -34,41 +34,41 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
 }
 
 // Sets a push constant of an internal kernel by its reflected name.
-void set_push(Dispatch& dispatch, std::string_view name, uint32_t value) {
+void set_push_constant(Dispatch& dispatch, std::string_view name, uint32_t value) {
   const auto* member = dispatch.kernel->interface().find_push_constant(name);
   std::memcpy(dispatch.push.data() + member->offset, &value, sizeof value);
 }
 
 }  // namespace
 
-std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRange& target) {
+std::vector<Dispatch> make_copy_dispatches(const BufferRange& source, const BufferRange& target) {
   check_copy(source, target);
   if (source.bytes == 0) return {};
   const auto& context = source.buffer->context();
   const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / 4 * 4;
-  std::vector<Dispatch> parts;
+  std::vector<Dispatch> chunks;
   for (uint64_t done = 0; done < source.bytes; done += largest) {
     const uint64_t bytes = std::min(largest, source.bytes - done);
-    Dispatch part;
-    part.label = "copy";
+    Dispatch chunk;
+    chunk.label = "copy";
     const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
-    Launch launch = launch_of(kernel, {ceil_div(bytes / 4, per_group), 1, 1});
-    part.kernel = std::move(launch.kernel);
-    part.groups = launch.groups;
-    part.push.resize(kernel->interface().push_bytes);
-    set_push(part, "words", static_cast<uint32_t>(bytes / 4));
+    Launch launch = make_launch(kernel, {ceil_div(bytes / 4, per_group), 1, 1});
+    chunk.kernel = std::move(launch.kernel);
+    chunk.groups = launch.groups;
+    chunk.push.resize(kernel->interface().push_bytes);
+    set_push_constant(chunk, "words", static_cast<uint32_t>(bytes / 4));
     const auto add = [&](const BufferRange& range, std::string_view offset_name) {
       const uint64_t offset = range.offset + done, slack = offset % alignment;
-      part.buffers.push_back({range.buffer, offset - slack, bytes + slack});
-      set_push(part, offset_name, static_cast<uint32_t>(slack / 4));
+      chunk.buffers.push_back({range.buffer, offset - slack, bytes + slack});
+      set_push_constant(chunk, offset_name, static_cast<uint32_t>(slack / 4));
     };
     add(source, "x_offset");
     add(target, "y_offset");
-    parts.push_back(std::move(part));
+    chunks.push_back(std::move(chunk));
   }
-  return parts;
+  return chunks;
 }
 
 }  // namespace pumice

@@ -9,6 +9,6 @@ namespace pumice {
 
 // Returns dispatches that copy a range, split if it exceeds the device's maximum binding size. Copies are kernels: they need only one kind
 // of hazard and work inside predicated blocks. Throws BindingError unless offsets and size are multiples of 4 and the sizes are equal.
-std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRange& target);
+std::vector<Dispatch> make_copy_dispatches(const BufferRange& source, const BufferRange& target);
 
 }  // namespace pumice

@@ -14,12 +14,12 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostInFlight = 4;
-constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // maximum size of an array; the shader rounds it up to whole words
-constexpr size_t kMostErrors = 64;               // maximum number of executions whose errors are kept
+constexpr size_t kMaxInFlight = 4;
+constexpr uint64_t kMaxArrayBytes = UINT32_MAX - 7;  // maximum size of an array; the shader rounds it up to whole words
+constexpr size_t kMaxErrors = 64;                    // maximum number of executions whose errors are kept
 
-BufferRange head_of(const BufferRange& ring) {
-  return {ring.buffer, ring.offset, sizeof(RingHead)};
+BufferRange ring_head(const BufferRange& ring) {
+  return {ring.buffer, ring.offset, sizeof(RingHeader)};
 }
 
 // The message ring of one kernel in one execution.
@@ -30,7 +30,7 @@ struct Ring {
 };
 
 // A recording of the dispatches with its own message rings.
-struct Take {
+struct DebugSlot {
   std::vector<Ring> rings;
   std::shared_ptr<Recording> recording;
   uint64_t id = 0;  // id of its last execution
@@ -38,7 +38,7 @@ struct Take {
 };
 
 // The first out-of-bounds access of an execution.
-struct KnownError {
+struct AccessError {
   OutOfBoundsError error;
   bool raised = false;
 };
@@ -48,17 +48,17 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   DebuggedRecording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
     bind_limits();
-    add_take();
+    add_slot();
   }
 
   // Reads the messages of the last executions, so that they are not lost with the list. Gives up if an execution does not finish.
   ~DebuggedRecording() override {
     try {
-      for (const auto& take : takes_)
-        if (!take->is_read) context_->wait(take->id, context_->patience_seconds(), give_up_at_interrupt);
+      for (const auto& take : slots_)
+        if (!take->is_read) context_->wait(take->id, context_->patience_seconds(), throw_at_interrupt);
       read_finished();
-      for (const auto& [id, known] : errors_)
-        if (!known.raised) log(LogLevel::warning, known.error.what());
+      for (const auto& [id, access_error] : errors_)
+        if (!access_error.raised) log(LogLevel::warning, access_error.error.what());
     } catch (const TimeoutError& error) {
       log(LogLevel::warning, std::string("messages of a list that is dropped are lost: ") + error.what());
     } catch (const Error&) {  // the context is closed
@@ -67,8 +67,8 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   Submission exec() override {
     const std::lock_guard guard(mutex_);
-    Take& take = free_take();
-    for (const Ring& ring : take.rings) std::memset(ring.slot.bytes, 0, sizeof(RingHead));
+    DebugSlot& take = acquire_slot();
+    for (const Ring& ring : take.rings) std::memset(ring.slot.bytes, 0, sizeof(RingHeader));
     take.id = take.recording->exec().id();
     take.is_read = false;
     return {shared_from_this(), take.id};
@@ -77,9 +77,9 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   void collect(uint64_t id) override {
     const std::lock_guard guard(mutex_);
     read_finished();
-    if (const auto found = errors_.find(id); found != errors_.end()) {
-      found->second.raised = true;
-      throw OutOfBoundsError(found->second.error);
+    if (const auto entry = errors_.find(id); entry != errors_.end()) {
+      entry->second.raised = true;
+      throw OutOfBoundsError(entry->second.error);
     }
   }
 
@@ -87,8 +87,8 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     const std::lock_guard guard(mutex_);
     read_finished();
     std::optional<OutOfBoundsError> first;
-    for (auto& [id, known] : errors_)
-      if (!std::exchange(known.raised, true) && !first) first.emplace(known.error);
+    for (auto& [id, access_error] : errors_)
+      if (!std::exchange(access_error.raised, true) && !first) first.emplace(access_error.error);
     return first;
   }
 
@@ -100,35 +100,35 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
-  size_t dispatch_count() const override { return takes_.front()->recording->dispatch_count(); }
-  size_t barrier_count() const override { return takes_.front()->recording->barrier_count(); }
-  size_t descriptor_count() const override { return takes_.front()->recording->descriptor_count(); }
+  size_t dispatch_count() const override { return slots_.front()->recording->dispatch_count(); }
+  size_t barrier_count() const override { return slots_.front()->recording->barrier_count(); }
+  size_t descriptor_count() const override { return slots_.front()->recording->descriptor_count(); }
 
   std::optional<double> total_seconds(uint64_t id) override {
     const std::lock_guard guard(mutex_);
-    const auto found = std::ranges::find_if(takes_, [id](const auto& take) { return take->id == id; });
-    return found == takes_.end() ? std::nullopt : (*found)->recording->total_seconds(id);
+    const auto entry = std::ranges::find_if(slots_, [id](const auto& slot) { return slot->id == id; });
+    return entry == slots_.end() ? std::nullopt : (*entry)->recording->total_seconds(id);
   }
 
   bool is_cold(uint64_t id) override {
     const std::lock_guard guard(mutex_);
-    const auto found = std::ranges::find_if(takes_, [id](const auto& take) { return take->id == id; });
-    return found != takes_.end() && (*found)->recording->is_cold(id);
+    const auto entry = std::ranges::find_if(slots_, [id](const auto& slot) { return slot->id == id; });
+    return entry != slots_.end() && (*entry)->recording->is_cold(id);
   }
 
   bool has_run() override {
     const std::lock_guard guard(mutex_);
-    return takes_.front()->recording->has_run();
+    return slots_.front()->recording->has_run();
   }
 
   std::vector<DispatchTime> dispatch_times() override {
     const std::lock_guard guard(mutex_);
-    const auto last = std::ranges::max_element(takes_, {}, [](const auto& take) { return take->id; });
+    const auto last = std::ranges::max_element(slots_, {}, [](const auto& take) { return take->id; });
     return (*last)->recording->dispatch_times();
   }
 
  private:
-  static size_t position(const Dispatch& dispatch, std::string_view name) {
+  static size_t binding_index(const Dispatch& dispatch, std::string_view name) {
     const auto& bindings = dispatch.kernel->interface().bindings;
     return static_cast<size_t>(std::ranges::find(bindings, name, &BindingInterface::name) - bindings.begin());
   }
@@ -149,46 +149,47 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     for (auto& dispatch : dispatches_) {
       if (!has_limits(dispatch)) continue;
       for (size_t i = 0; i < dispatch.exact_bytes.size(); ++i) {
-        const uint32_t most = static_cast<uint32_t>(std::min<uint64_t>(dispatch.exact_bytes[i], kMostBytes));
-        std::memcpy(limits.data() + offset + 4 * i, &most, sizeof most);
+        const uint32_t accessible_bytes = static_cast<uint32_t>(std::min<uint64_t>(dispatch.exact_bytes[i], kMaxArrayBytes));
+        std::memcpy(limits.data() + offset + 4 * i, &accessible_bytes, sizeof accessible_bytes);
       }
-      dispatch.buffers[position(dispatch, kLimitsName)] = {buffer, offset, std::max<uint64_t>(dispatch.exact_bytes.size() * 4, 4)};
+      dispatch.buffers[binding_index(dispatch, kBufferSizesName)] = {buffer, offset,
+                                                                     std::max<uint64_t>(dispatch.exact_bytes.size() * 4, 4)};
       offset += size_of(dispatch);
     }
     upload({buffer, 0, bytes}, limits);
   }
 
-  static bool has_limits(const Dispatch& dispatch) { return dispatch.debug && dispatch.kernel->interface().find_binding(kLimitsName); }
+  static bool has_limits(const Dispatch& dispatch) { return dispatch.debug && dispatch.kernel->interface().find_binding(kBufferSizesName); }
 
   // Dispatches of the same kernel share a ring, since they run one after the other.
-  Take& add_take() {
-    auto take = std::make_unique<Take>();
+  DebugSlot& add_slot() {
+    auto take = std::make_unique<DebugSlot>();
     std::vector<Dispatch> copies = dispatches_, all;
     std::map<const KernelVariant*, size_t> rings;
     for (auto& dispatch : copies) {
       if (!dispatch.debug) continue;
-      const auto [found, is_new] = rings.emplace(dispatch.kernel.get(), take->rings.size());
+      const auto [entry, is_new] = rings.emplace(dispatch.kernel.get(), take->rings.size());
       if (is_new)
         take->rings.push_back({dispatch.kernel, dispatch.debug, make_host_slot(context_, dispatch.debug->ring_bytes, Heap::readback)});
-      dispatch.buffers[position(dispatch, kRingName)] = take->rings[found->second].slot.device_range();
+      dispatch.buffers[binding_index(dispatch, kRingBufferName)] = take->rings[entry->second].slot.device_range();
       dispatch.debug = nullptr;
     }
     const auto add = [&](std::vector<Dispatch> more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
     for (const Ring& ring : take->rings)
-      if (ring.slot.is_copied()) add(copy_dispatches(head_of(ring.slot.host_range()), head_of(ring.slot.device_range())));
+      if (ring.slot.is_copied()) add(make_copy_dispatches(ring_head(ring.slot.host_range()), ring_head(ring.slot.device_range())));
     add(std::move(copies));
     for (const Ring& ring : take->rings)
-      if (ring.slot.is_copied()) add(copy_dispatches(ring.slot.device_range(), ring.slot.host_range()));
+      if (ring.slot.is_copied()) add(make_copy_dispatches(ring.slot.device_range(), ring.slot.host_range()));
     take->recording = make_plain_recording(context_, std::move(all), options_);
-    return *takes_.emplace_back(std::move(take));
+    return *slots_.emplace_back(std::move(take));
   }
 
-  Take& free_take() {
+  DebugSlot& acquire_slot() {
     read_finished();
-    for (const auto& take : takes_)
-      if (take->is_read) return *take;
-    if (takes_.size() < kMostInFlight) return add_take();
-    Take& oldest = **std::ranges::min_element(takes_, {}, [](const auto& take) { return take->id; });
+    for (const auto& slot : slots_)
+      if (slot->is_read) return *slot;
+    if (slots_.size() < kMaxInFlight) return add_slot();
+    DebugSlot& oldest = **std::ranges::min_element(slots_, {}, [](const auto& slot) { return slot->id; });
     context_->wait(oldest.id);
     read(oldest);
     return oldest;
@@ -196,33 +197,33 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   void read_finished() {
     const uint64_t completed = context_->completed();
-    std::vector<Take*> finished;
-    for (const auto& take : takes_)
-      if (!take->is_read && take->id <= completed) finished.push_back(take.get());
-    std::ranges::sort(finished, {}, &Take::id);
-    for (Take* take : finished) read(*take);
+    std::vector<DebugSlot*> finished;
+    for (const auto& slot : slots_)
+      if (!slot->is_read && slot->id <= completed) finished.push_back(slot.get());
+    std::ranges::sort(finished, {}, &DebugSlot::id);
+    for (DebugSlot* slot : finished) read(*slot);
   }
 
-  void read(Take& take) {
-    take.is_read = true;
-    for (const Ring& ring : take.rings) {
+  void read(DebugSlot& slot) {
+    slot.is_read = true;
+    for (const Ring& ring : slot.rings) {
       const std::span words(reinterpret_cast<const uint32_t*>(ring.slot.bytes), ring.slot.host->bytes() / sizeof(uint32_t));
       const auto error = read_ring(*ring.kernel->shader(), words, *ring.sink->log);
-      if (error) errors_.emplace(take.id, KnownError{*error});
+      if (error) errors_.emplace(slot.id, AccessError{*error});
     }
-    if (errors_.size() > kMostErrors) errors_.erase(errors_.begin());
+    if (errors_.size() > kMaxErrors) errors_.erase(errors_.begin());
   }
 
   std::shared_ptr<Context> context_;
   std::vector<Dispatch> dispatches_;
   RecordingOptions options_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Take>> takes_;
-  std::map<uint64_t, KnownError> errors_;  // keyed by execution
+  std::vector<std::unique_ptr<DebugSlot>> slots_;
+  std::map<uint64_t, AccessError> errors_;  // keyed by execution
 };
 
 // The live debugged recordings of a context.
-struct Alive {
+struct LiveRecordings {
   std::mutex mutex;
   std::vector<std::weak_ptr<DebuggedRecording>> recordings;
 };
@@ -233,23 +234,23 @@ std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std:
                                           const RecordingOptions& options) {
   if (std::ranges::none_of(dispatches, [](const Dispatch& dispatch) { return dispatch.debug != nullptr; }))
     return make_plain_recording(std::move(context), std::move(dispatches), options);
-  const auto alive = context->attachment<Alive>();
-  auto made = std::make_shared<DebuggedRecording>(std::move(context), std::move(dispatches), options);
-  const std::lock_guard guard(alive->mutex);
-  std::erase_if(alive->recordings, [](const auto& one) { return one.expired(); });
-  alive->recordings.push_back(made);
-  return made;
+  const auto live = context->attachment<LiveRecordings>();
+  auto result = std::make_shared<DebuggedRecording>(std::move(context), std::move(dispatches), options);
+  const std::lock_guard guard(live->mutex);
+  std::erase_if(live->recordings, [](const auto& weak) { return weak.expired(); });
+  live->recordings.push_back(result);
+  return result;
 }
 
-Collected collect_debugged(Context& context) {
-  const auto alive = context.attachment<Alive>();
+CollectedMessages collect_debug_messages(Context& context) {
+  const auto live = context.attachment<LiveRecordings>();
   std::vector<std::shared_ptr<DebuggedRecording>> recordings;
   {
-    const std::lock_guard guard(alive->mutex);
-    for (const auto& one : alive->recordings)
-      if (auto recording = one.lock()) recordings.push_back(std::move(recording));
+    const std::lock_guard guard(live->mutex);
+    for (const auto& weak : live->recordings)
+      if (auto recording = weak.lock()) recordings.push_back(std::move(recording));
   }
-  Collected collected;
+  CollectedMessages collected;
   for (const auto& recording : recordings) {
     auto error = recording->take_error();
     if (error && !collected.error) collected.error.emplace(std::move(*error));

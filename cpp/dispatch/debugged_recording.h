@@ -13,10 +13,10 @@ std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std:
                                           const RecordingOptions& options = {});
 
 // Messages and errors of a context's finished debugged executions.
-struct Collected {
+struct CollectedMessages {
   std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have new messages
   std::optional<OutOfBoundsError> error;          // the first error that no wait has thrown yet
 };
-Collected collect_debugged(Context& context);
+CollectedMessages collect_debug_messages(Context& context);
 
 }  // namespace pumice

@@ -5,14 +5,14 @@
 namespace pumice {
 namespace {
 
-bool are_apart(const Lane& a, const Lane& b) {
+bool are_disjoint(const InterleavedRange& a, const InterleavedRange& b) {
   if (a.writer != 0 && a.writer == b.writer && a.origin == b.origin && a.part != b.part) return true;
   return a.period != 0 && a.period == b.period && a.origin == b.origin && (a.end <= b.begin || b.end <= a.begin);
 }
 
 }  // namespace
 
-Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
+Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
   const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
     return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
@@ -22,7 +22,8 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   // ranges.
   const auto overwrites = [&](const MemoryAccess& access) {
     return std::any_of(writes_.begin(), writes_.end(), [&](const Interval& other) {
-      return other.memory == access.memory && other.begin < access.end && access.begin < other.end && !are_apart(other.lane, access.lane);
+      return other.memory == access.memory && other.begin < access.end && access.begin < other.end &&
+             !are_disjoint(other.interleaved, access.interleaved);
     });
   };
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
@@ -30,13 +31,13 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   });
   // A shader barrier does not make writes visible to the stages that read guards, so such writes stay in unseen_ until a guard barrier.
   const bool guard_conflict =
-      std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(unseen_, access); });
+      std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(pending_guard_writes_, access); });
   if (conflict || guard_conflict) clear();
-  if (guard_conflict) unseen_.clear();
+  if (guard_conflict) pending_guard_writes_.clear();
   for (const auto& access : accesses) {
-    const Interval interval{access.memory, access.begin, access.end, access.lane};
+    const Interval interval{access.memory, access.begin, access.end, access.interleaved};
     (access.write ? writes_ : reads_).push_back(interval);
-    if (access.write && std::ranges::find(guards_, access.memory) != guards_.end()) unseen_.push_back(interval);
+    if (access.write && std::ranges::find(guards_, access.memory) != guards_.end()) pending_guard_writes_.push_back(interval);
   }
   return guard_conflict ? Barrier::guards : conflict ? Barrier::shaders : Barrier::none;
 }
@@ -52,9 +53,9 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
     if (!range.buffer || range.bytes == 0) continue;
     const uint64_t begin = range.buffer->memory_offset() + range.offset;
     MemoryAccess& access = accesses.emplace_back(range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read);
-    if (dispatch.lanes.empty() || shares_words || bindings[i].access == Access::read_write) continue;
-    access.lane = dispatch.lanes[i];
-    access.lane.origin += range.buffer->memory_offset();
+    if (dispatch.interleaved.empty() || shares_words || bindings[i].access == Access::read_write) continue;
+    access.interleaved = dispatch.interleaved[i];
+    access.interleaved.origin += range.buffer->memory_offset();
   }
   if (const BufferRange& guard = dispatch.guard; guard.buffer) {
     const uint64_t begin = guard.buffer->memory_offset() + guard.offset;

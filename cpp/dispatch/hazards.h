@@ -14,8 +14,8 @@ struct MemoryAccess {
   uint64_t memory = 0;  // memory() of a Buffer or an Image
   uint64_t begin = 0, end = 0;
   bool write = false;
-  Lane lane;           // origin: address in the memory
-  bool guard = false;  // predicate word or group counts, read before a dispatch
+  InterleavedRange interleaved;  // origin: address in the memory
+  bool guard = false;            // predicate word or group counts, read before a dispatch
 };
 
 enum class Barrier { none, shaders, guards };  // `guards` also covers reads of guards, which costs more
@@ -27,16 +27,16 @@ class HazardTracker {
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
   // Returns the barrier that the accesses need, and records them: `none` unless they conflict with accesses since the last barrier, or read
   // guards written since the last barrier that covers guards. A barrier removes all earlier accesses, but `shaders` keeps writes to guards.
-  Barrier needed(std::span<const MemoryAccess> accesses);
+  Barrier add_accesses(std::span<const MemoryAccess> accesses);
   void clear() { reads_.clear(), writes_.clear(); }
 
  private:
   struct Interval {
     uint64_t memory, begin, end;
-    Lane lane;
+    InterleavedRange interleaved;
   };
   std::vector<Interval> reads_, writes_;
-  std::vector<Interval> unseen_;  // writes to guards since the last barrier that covers guards
+  std::vector<Interval> pending_guard_writes_;  // writes to guards since the last barrier that covers guards
   std::vector<uint64_t> guards_;
 };
 

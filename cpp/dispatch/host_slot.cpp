@@ -8,8 +8,8 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kLargestShared = 1 << 20;  // largest slot in bytes that shares a buffer
-constexpr uint64_t kSlotGrain = 256;
+constexpr uint64_t kMaxSharedSlot = 1 << 20;  // largest slot in bytes that shares a buffer
+constexpr uint64_t kSlotAlignment = 256;
 
 }  // namespace
 
@@ -34,15 +34,15 @@ void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& int
 }
 
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap) {
-  const uint64_t grain = std::max(kSlotGrain, context->limit("minStorageBufferOffsetAlignment"));
+  const uint64_t grain = std::max(kSlotAlignment, context->limit("minStorageBufferOffsetAlignment"));
   uint64_t total = 0;
   for (const uint64_t size : sizes)
-    if (size <= kLargestShared) total += round_up(size, grain);
+    if (size <= kMaxSharedSlot) total += round_up(size, grain);
   const HostSlot shared = make_host_slot(context, total, heap);
   std::vector<HostSlot> slots;
   uint64_t offset = 0;
   for (const uint64_t size : sizes) {
-    if (size > kLargestShared) {
+    if (size > kMaxSharedSlot) {
       slots.push_back(make_host_slot(context, size, heap));
       continue;
     }
@@ -52,7 +52,7 @@ std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, s
   return slots;
 }
 
-std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device) {
+std::vector<std::pair<BufferRange, BufferRange>> collect_copies(std::span<const HostSlot> slots, bool to_device) {
   std::vector<std::pair<BufferRange, BufferRange>> copies;
   for (const HostSlot& slot : slots) {
     if (!slot.is_copied()) continue;

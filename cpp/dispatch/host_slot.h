@@ -30,6 +30,6 @@ void fill(std::span<const HostSlot> slots, uint32_t word, const Interrupted& int
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
 // Returns the copies from the slots' host buffers to their device buffers, or the reverse. Slots that are adjacent in both buffers share a
 // copy.
-std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device);
+std::vector<std::pair<BufferRange, BufferRange>> collect_copies(std::span<const HostSlot> slots, bool to_device);
 
 }  // namespace pumice

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/rounding.h"
 #include "core/parallel_copy.h"
+#include "core/rounding.h"
 #include "device/command_buffer.h"
 #include "device/host_memory.h"
 #include "device/transfer_chunk.h"
@@ -31,33 +31,33 @@ bool HostSlotTransfer::is_for(const HostSlot& slot) {
 
 HostSlotTransfer::HostSlotTransfer(const HostSlot& slot, bool to_device) : slot_(slot), chunk_(transfer_chunk(slot.size)) {
   for (size_t chunk = 0; chunk < ceil_div(slot.size, chunk_); ++chunk) {
-    const uint64_t begin = end_of(chunk), bytes = end_of(chunk + 1) - begin;
+    const uint64_t begin = chunk_end(chunk), bytes = chunk_end(chunk + 1) - begin;
     const BufferRange host{slot.host, slot.offset + begin, bytes}, device{slot.device, slot.offset + begin, bytes};
-    chunks_.push_back(make_recording(context(), to_device ? copy_dispatches(host, device) : copy_dispatches(device, host)));
+    chunks_.push_back(make_recording(context(), to_device ? make_copy_dispatches(host, device) : make_copy_dispatches(device, host)));
   }
 }
 
-uint64_t HostSlotTransfer::end_of(size_t count) const {
+uint64_t HostSlotTransfer::chunk_end(size_t count) const {
   return std::min(count * chunk_, slot_.size);
 }
 
-void HostSlotTransfer::write(std::span<const std::byte> source, bool stays) {
+void HostSlotTransfer::write(std::span<const std::byte> source, bool is_source_stable) {
   ids_.clear();
-  if (const BufferRange host = stays ? host_memory_of(*context(), source) : BufferRange{}; host.buffer) {
+  if (const BufferRange host = is_source_stable ? find_host_memory(*context(), source) : BufferRange{}; host.buffer) {
     ids_ = {move(host, slot_.device_range())};
     return;
   }
-  SharedCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), chunk_, slot_.host->store());
+  ParallelCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), chunk_, slot_.host->store());
   copy.allow(source.size());
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    copy.copy_until(std::min<uint64_t>(end_of(chunk + 1), source.size()));
+    copy.copy_until(std::min<uint64_t>(chunk_end(chunk + 1), source.size()));
     ids_.push_back(chunks_[chunk]->exec().id());
   }
 }
 
 void HostSlotTransfer::begin_read(std::span<std::byte> target) {
   ids_.clear();
-  const BufferRange host = target.empty() ? BufferRange{} : host_memory_of(*context(), target);
+  const BufferRange host = target.empty() ? BufferRange{} : find_host_memory(*context(), target);
   is_direct_ = host.buffer != nullptr;
   if (is_direct_)
     ids_ = {move({slot_.device, slot_.offset, host.bytes}, host)};
@@ -67,10 +67,10 @@ void HostSlotTransfer::begin_read(std::span<std::byte> target) {
 
 void HostSlotTransfer::read(std::span<std::byte> target, const Interrupted& interrupted) const {
   if (is_direct_) return context()->wait(last_submission(), {}, interrupted);
-  SharedCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
+  ParallelCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     context()->wait(ids_[chunk], {}, interrupted);
-    copy.allow(std::min<uint64_t>(end_of(chunk + 1), target.size()));
+    copy.allow(std::min<uint64_t>(chunk_end(chunk + 1), target.size()));
   }
   copy.copy_until(target.size());
 }

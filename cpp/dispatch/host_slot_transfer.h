@@ -20,9 +20,9 @@ class HostSlotTransfer {
   static bool is_for(const HostSlot& slot);
   HostSlotTransfer(const HostSlot& slot, bool to_device);
 
-  // Copies bytes to the host buffer and submits each chunk as soon as it is copied. `stays`: the source stays unchanged until the device
-  // has read it.
-  void write(std::span<const std::byte> source, bool stays);
+  // Copies bytes to the host buffer and submits each chunk as soon as it is copied. `is_source_stable`: the source stays unchanged until
+  // the device has read it.
+  void write(std::span<const std::byte> source, bool is_source_stable);
   // Submits all chunk transfers from the device, ordered after earlier submissions. `target`: the target of the later read(), so that the
   // device may write to it directly; empty if unknown.
   void begin_read(std::span<std::byte> target);
@@ -31,7 +31,7 @@ class HostSlotTransfer {
   uint64_t last_submission() const { return ids_.empty() ? 0 : ids_.back(); }
 
  private:
-  uint64_t end_of(size_t count) const;  // end offset of the first `count` chunks
+  uint64_t chunk_end(size_t count) const;  // end offset of the first `count` chunks
   const std::shared_ptr<Context>& context() const { return slot_.device->context(); }
 
   HostSlot slot_;

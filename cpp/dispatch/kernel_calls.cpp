@@ -12,8 +12,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostKept = 8;
-constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // maximum bytes per cached call
+constexpr size_t kMaxCachedCalls = 8;
+constexpr uint64_t kMaxCachedBytes = uint64_t{16} << 20;  // maximum bytes per cached call
 
 template <typename T>
 void append(std::string& key, const T& value) {
@@ -47,7 +47,7 @@ void append(std::string& key, const KernelArguments& arguments) {
 }
 
 // Returns the cache key of a recording: everything that it depends on except the bytes in its slots.
-std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
+std::string make_call_key(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
   std::string key;
   append(key, size.in_groups);
   append(key, size.count);
@@ -63,8 +63,9 @@ std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgume
   return key;
 }
 
-bool are_numbers(const KernelArguments& arguments) {
-  return std::all_of(arguments.begin(), arguments.end(), [](const auto& one) { return std::holds_alternative<Numbers>(one.second); });
+bool are_all_numbers(const KernelArguments& arguments) {
+  return std::all_of(arguments.begin(), arguments.end(),
+                     [](const auto& argument) { return std::holds_alternative<Numbers>(argument.second); });
 }
 
 }  // namespace
@@ -87,20 +88,20 @@ Dispatch KernelCalls::bind(const KernelArguments& arguments, const LaunchSize& s
   return bind_kernel(*kernel_, arguments, size, macros_, spec_);
 }
 
-std::shared_ptr<KernelCalls::Call> KernelCalls::take(const std::string& key) {
+std::shared_ptr<KernelCalls::Call> KernelCalls::take_cached(const std::string& key) {
   const std::lock_guard guard(mutex_);
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& call) { return call->key == key; });
-  if (found == kept_.end()) return {};
+  const auto call_it = std::find_if(cached_.begin(), cached_.end(), [&](const auto& call) { return call->key == key; });
+  if (call_it == cached_.end()) return {};
   // Remove it while it runs, since its slots serve one call at a time.
-  auto call = *found;
-  kept_.erase(found);
+  auto call = *call_it;
+  cached_.erase(call_it);
   return call;
 }
 
-void KernelCalls::keep(std::shared_ptr<Call> call) {
+void KernelCalls::cache_call(std::shared_ptr<Call> call) {
   const std::lock_guard guard(mutex_);
-  kept_.push_front(std::move(call));
-  if (kept_.size() > kMostKept) kept_.pop_back();
+  cached_.push_front(std::move(call));
+  if (cached_.size() > kMaxCachedCalls) cached_.pop_back();
 }
 
 std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& arguments, std::span<const ArrayArgument> arrays,
@@ -119,7 +120,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
   const auto add = [&](std::vector<Dispatch> more) { std::move(more.begin(), more.end(), std::back_inserter(dispatches)); };
   const auto variant = dispatch.kernel;
   for (const HostSlot& slot : call->sources)
-    if (slot.is_copied()) add(copy_dispatches(slot.host_range(), slot.device_range()));
+    if (slot.is_copied()) add(make_copy_dispatches(slot.host_range(), slot.device_range()));
   dispatches.push_back(std::move(dispatch));
   call->targets.resize(arrays.size());
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -130,7 +131,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
                          "a read-only one");
     const auto& device = call->sources[i].device;
     call->targets[i] = make_host_slot(context_, device->bytes(), Heap::readback, device);
-    if (call->targets[i]->is_copied()) add(copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
+    if (call->targets[i]->is_copied()) add(make_copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
   }
   call->recording = make_recording(context_, std::move(dispatches));
   return call;
@@ -139,9 +140,9 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
 void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   const HostSpan span("kernel", kernel_->name());
-  const bool keeps = are_numbers(arguments) && !size.counts.buffer;  // a cached recording would keep tensors and images alive
-  std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
-  auto call = keeps ? take(key) : nullptr;
+  const bool keeps = are_all_numbers(arguments) && !size.counts.buffer;  // a cached recording would keep tensors and images alive
+  std::string key = keeps ? make_call_key(arguments, arrays, size) : std::string();
+  auto call = keeps ? take_cached(key) : nullptr;
   if (!call) {
     call = record(arguments, arrays, size);
     call->key = std::move(key);
@@ -151,12 +152,12 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
   // Nothing to wait for: the other API's work waits for this execution.
-  if (arrays.empty() && submission_order_of(*context_) && recording->message_logs().empty()) return;
+  if (arrays.empty() && find_submission_order(*context_) && recording->message_logs().empty()) return;
   // If this throws, the call is not cached, since the execution still uses its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i]) copy_out(call->targets[i]->bytes, {arrays[i].target, arrays[i].source.size()});
-  if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
+  if (keeps && call->bytes <= kMaxCachedBytes) cache_call(std::move(call));
   // Must be last: an out-of-bounds error is thrown after the results are copied back.
   recording->collect(id);
 }

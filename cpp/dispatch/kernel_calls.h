@@ -38,8 +38,8 @@ class KernelCalls {
 
  private:
   struct Call;
-  std::shared_ptr<Call> take(const std::string& key);
-  void keep(std::shared_ptr<Call> call);
+  std::shared_ptr<Call> take_cached(const std::string& key);
+  void cache_call(std::shared_ptr<Call> call);
   std::shared_ptr<Call> record(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) const;
 
   std::shared_ptr<Context> context_;
@@ -47,7 +47,7 @@ class KernelCalls {
   Macros macros_;
   SpecValues spec_;
   std::mutex mutex_;
-  std::list<std::shared_ptr<Call>> kept_;  // most recently used first; none is running
+  std::list<std::shared_ptr<Call>> cached_;  // most recently used first; none is running
 };
 
 }  // namespace pumice

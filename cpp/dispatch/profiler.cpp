@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostPending = 64;  // maximum number of unread executions whose recordings are kept alive
+constexpr size_t kMaxPending = 64;  // maximum number of unread executions whose recordings are kept alive
 
 struct Current {
   std::atomic<bool> is_on{false};
@@ -18,8 +18,8 @@ struct Current {
 };
 
 Current& current() {
-  static auto* const kept = new Current;
-  return *kept;
+  static auto* const instance = new Current;
+  return *instance;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void Profiler::read(Pending& pending) {
 void Profiler::add(std::shared_ptr<ProfiledSource> source, ProfiledRun run) {
   const std::lock_guard lock(mutex_);
   pending_.push_back({std::move(source), std::move(run)});
-  if (pending_.size() < kMostPending) return;
+  if (pending_.size() < kMaxPending) return;
   auto next = pending_.begin();
   for (; next != pending_.end() && next->run.id <= next->run.context->completed(); ++next) read(*next);
   pending_.erase(pending_.begin(), next);

@@ -14,7 +14,7 @@
 namespace pumice {
 
 class CommandBuffer;
-struct Stamps;
+struct TimestampLayout;
 
 // Granularity of timestamps: per execution, per node, or per dispatch.
 enum class ProfileLevel : uint8_t { execution, node, dispatch };
@@ -43,7 +43,7 @@ struct ProfiledRun {
   bool cold = false;                        // a kernel ran for the first time
   bool fine = false;                        // timestamped at the profile's level; otherwise only as a whole
   std::shared_ptr<CommandBuffer> commands;  // the executed commands; null once their timestamps are read
-  std::shared_ptr<const Stamps> stamps;
+  std::shared_ptr<const TimestampLayout> stamps;
   double begin = 0, end = 0;
   std::vector<ProfiledSpan> spans;  // empty if the timestamps were lost
 };

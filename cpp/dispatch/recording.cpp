@@ -49,7 +49,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
     find_barriers();
     if (options_.timestamps || options_.total_time)
-      stamps_ = options_.timestamps ? plain_stamps(dispatches_.size()) : whole_stamps(dispatches_.size());
+      stamps_ = options_.timestamps ? per_dispatch_timestamps(dispatches_.size()) : total_timestamps(dispatches_.size());
     commands_ = record(stamps_, false);
   }
 
@@ -58,10 +58,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     for (CommandBuffer* commands :
          {commands_.get(), fine_.commands[0].get(), fine_.commands[1].get(), whole_.commands[0].get(), whole_.commands[1].get()}) {
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
-      auto used = std::make_shared<Used>();
+      auto used = std::make_shared<UsedObjects>();
       for (const Dispatch& dispatch : dispatches_) used->kernels.push_back(dispatch.kernel);
       used->watch = watch_;
-      commands->keep(std::move(used));
+      commands->keep_alive(std::move(used));
     }
   }
 
@@ -113,7 +113,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
 
  private:
   // Objects that the device may still use after the list has been destroyed.
-  struct Used {
+  struct UsedObjects {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
     std::shared_ptr<const LoopWatch::Memory> watch;
   };
@@ -135,8 +135,8 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
 
   // Instrumented recordings of the same dispatches. Two alternate, so that the host can read timestamps of one while the device runs the
   // other.
-  struct Profiled {
-    std::shared_ptr<const Stamps> stamps;
+  struct ProfiledCommands {
+    std::shared_ptr<const TimestampLayout> stamps;
     std::array<std::shared_ptr<CommandBuffer>, 2> commands;
     size_t next = 0;
   };
@@ -144,17 +144,17 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   // A list that was committed with timestamps uses its own.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
-    const bool is_own = stamps_.count > 0;
-    if (is_own) profiler.collect(*this);  // collect now: this submission overwrites its timestamps
-    Profiled* const profiled = is_own ? nullptr : &stamped_for(profiler);
-    if (!described_) described_ = described(dispatches_, barriers_before_);
+    const bool has_own_timestamps = stamps_.count > 0;
+    if (has_own_timestamps) profiler.collect(*this);  // collect now: this submission overwrites its timestamps
+    ProfiledCommands* const profiled = has_own_timestamps ? nullptr : &select_recording(profiler);
+    if (!described_) described_ = describe_dispatches(dispatches_, barriers_before_);
     const auto self = shared_from_this();
     ProfiledRun run;
     run.dispatches = described_;
     run.context = context_;
-    run.fine = is_own || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
-    run.commands = is_own ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : commands_of(*profiled);
-    run.stamps = is_own ? std::shared_ptr<const Stamps>(self, &stamps_) : profiled->stamps;
+    run.fine = has_own_timestamps || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
+    run.commands = has_own_timestamps ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : commands_of(*profiled);
+    run.stamps = has_own_timestamps ? std::shared_ptr<const TimestampLayout>(self, &stamps_) : profiled->stamps;
     run.submitted = trace_clock();
     const uint64_t id = run.id = submit_stamped(*run.commands);
     add_event({"submit", "", run.submitted, trace_clock()});
@@ -177,18 +177,18 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   // Cold executions do not count towards the sampling interval, since their times are not representative.
-  Profiled& stamped_for(const Profiler& profiler) {
+  ProfiledCommands& select_recording(const Profiler& profiler) {
     if (profiler.level() == ProfileLevel::execution) return whole_;
     if (fine_level_ != profiler.level()) {
-      fine_ = {std::make_shared<Stamps>(stamps_of(dispatches_, barriers_before_, profiler.level())), {}, 0};
+      fine_ = {std::make_shared<TimestampLayout>(plan_timestamps(dispatches_, barriers_before_, profiler.level())), {}, 0};
       fine_level_ = profiler.level();
     }
     if (profiled_by_ != profiler.serial()) profiled_by_ = profiler.serial(), profiled_runs_ = 0;
     return profiled_runs_ % profiler.every() == 0 ? fine_ : whole_;
   }
 
-  std::shared_ptr<CommandBuffer> commands_of(Profiled& profiled) {
-    if (!profiled.stamps) profiled.stamps = std::make_shared<Stamps>(whole_stamps(dispatches_.size()));
+  std::shared_ptr<CommandBuffer> commands_of(ProfiledCommands& profiled) {
+    if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(total_timestamps(dispatches_.size()));
     auto& commands = profiled.commands[profiled.next];
     if (!commands) {
       const HostSpan span("record");
@@ -206,7 +206,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     for (const Dispatch& dispatch : dispatches_) {
       accesses.clear();
       append_accesses(dispatch, accesses);
-      barriers_before_.push_back(hazards.needed(accesses));
+      barriers_before_.push_back(hazards.add_accesses(accesses));
       barriers_ += barriers_before_.back() != Barrier::none;
     }
   }
@@ -245,7 +245,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     images_.erase(std::unique(images_.begin(), images_.end()), images_.end());
   }
 
-  CommandBufferSizes sizes(const Stamps& stamps) const {
+  CommandBufferSizes sizes(const TimestampLayout& stamps) const {
     CommandBufferSizes sizes;
     for (const auto& dispatch : dispatches_)
       for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
@@ -273,31 +273,31 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return memories;
   }
 
-  std::unique_ptr<CommandBuffer> record(const Stamps& stamps, bool host_resets) {
-    CommandBufferSizes wanted = sizes(stamps);
-    wanted.host_resets = host_resets;
-    descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
-    auto commands = std::make_unique<CommandBuffer>(context_, wanted);
+  std::unique_ptr<CommandBuffer> record(const TimestampLayout& stamps, bool host_resets) {
+    CommandBufferSizes pool_sizes = sizes(stamps);
+    pool_sizes.host_resets = host_resets;
+    descriptors_ = std::accumulate(pool_sizes.descriptors.begin(), pool_sizes.descriptors.end(), size_t{0});
+    auto commands = std::make_unique<CommandBuffer>(context_, pool_sizes);
     commands->begin();
     check_groups(*context_, dispatches_);
     std::vector<std::vector<BufferRange>> ranges;  // one entry per dispatch, with absent bindings filled in
-    std::vector<DescriptorUse> uses;
+    std::vector<DispatchResources> uses;
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
       fill_absent(ranges.emplace_back(dispatch.buffers));
       if (dispatch.kernel->is_watched()) ranges.back().push_back(watch_->range());
       uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
-    commands->describe(uses);
+    commands->write_descriptor_sets(uses);
     record_dispatches(*commands, stamps);
     commands->end();
     return commands;
   }
 
-  void record_dispatches(CommandBuffer& commands, const Stamps& stamps) const {
+  void record_dispatches(CommandBuffer& commands, const TimestampLayout& stamps) const {
     uint32_t stamp = 0;
-    const auto write = [&](bool is_wanted) {
-      if (is_wanted) commands.timestamp(stamp++);
+    const auto write = [&](bool enabled) {
+      if (enabled) commands.timestamp(stamp++);
     };
     write(stamps.count > 0);
     const BufferRange* guard = nullptr;  // guard of the open conditional region
@@ -326,12 +326,12 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::shared_ptr<Buffer> placeholder_;
   std::shared_ptr<const LoopWatch::Memory> watch_;  // null if no kernel is watched
   std::unique_ptr<CommandBuffer> commands_;
-  Stamps stamps_;                         // timestamps in commands_
+  TimestampLayout stamps_;                // timestamps in commands_
   std::vector<Barrier> barriers_before_;  // one per dispatch
   size_t barriers_ = 0, descriptors_ = 0;
   std::mutex stamps_mutex_;   // held while timestamps are reset and read
   std::mutex profile_mutex_;  // guards the members up to profiled_runs_
-  Profiled fine_, whole_;
+  ProfiledCommands fine_, whole_;
   std::optional<ProfileLevel> fine_level_;  // nullopt: fine_ has not been recorded yet
   std::shared_ptr<const std::vector<ProfiledDispatch>> described_;
   uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // serial of the last profile; number of warm executions in it

@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-void add_span(Stamps& stamps, size_t first, size_t last, bool has_barrier) {
+void add_span(TimestampLayout& stamps, size_t first, size_t last, bool has_barrier) {
   const uint32_t before = stamps.count - 1;
   if (has_barrier) ++stamps.count, stamps.ready_at[first] = 1;
   const uint32_t ready = stamps.count - 1;
@@ -11,8 +11,8 @@ void add_span(Stamps& stamps, size_t first, size_t last, bool has_barrier) {
   stamps.spans.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(last), before, ready, stamps.count++});
 }
 
-Stamps empty_stamps(size_t dispatches) {
-  Stamps stamps;
+TimestampLayout empty_layout(size_t dispatches) {
+  TimestampLayout stamps;
   stamps.count = 1;
   stamps.ready_at.resize(dispatches);
   stamps.end_at.resize(dispatches);
@@ -21,14 +21,14 @@ Stamps empty_stamps(size_t dispatches) {
 
 }  // namespace
 
-Stamps plain_stamps(size_t dispatches) {
-  Stamps stamps = empty_stamps(dispatches);
+TimestampLayout per_dispatch_timestamps(size_t dispatches) {
+  TimestampLayout stamps = empty_layout(dispatches);
   for (size_t i = 0; i < dispatches; ++i) add_span(stamps, i, i, false);
   return stamps;
 }
 
-Stamps whole_stamps(size_t dispatches) {
-  Stamps stamps = empty_stamps(dispatches);
+TimestampLayout total_timestamps(size_t dispatches) {
+  TimestampLayout stamps = empty_layout(dispatches);
   if (dispatches > 0)
     add_span(stamps, 0, dispatches - 1, false);
   else
@@ -36,9 +36,9 @@ Stamps whole_stamps(size_t dispatches) {
   return stamps;
 }
 
-Stamps stamps_of(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level) {
-  if (level == ProfileLevel::execution || dispatches.empty()) return whole_stamps(dispatches.size());
-  Stamps stamps = empty_stamps(dispatches.size());
+TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level) {
+  if (level == ProfileLevel::execution || dispatches.empty()) return total_timestamps(dispatches.size());
+  TimestampLayout stamps = empty_layout(dispatches.size());
   for (size_t first = 0, next = 1; first < dispatches.size(); first = next++) {
     while (level == ProfileLevel::node && next < dispatches.size() && dispatches[next].label == dispatches[first].label) ++next;
     add_span(stamps, first, next - 1, barriers[first] != Barrier::none);
@@ -46,34 +46,36 @@ Stamps stamps_of(std::span<const Dispatch> dispatches, std::span<const Barrier> 
   return stamps;
 }
 
-std::shared_ptr<const std::vector<ProfiledDispatch>> described(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers) {
+std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::span<const Dispatch> dispatches,
+                                                                         std::span<const Barrier> barriers) {
   auto all = std::make_shared<std::vector<ProfiledDispatch>>();
   for (size_t i = 0; i < dispatches.size(); ++i) {
     const Dispatch& dispatch = dispatches[i];
-    ProfiledDispatch& one = all->emplace_back();
-    one.label = dispatch.label;
-    one.kernel = dispatch.kernel->name();
-    one.storage = name(dispatch.kernel->shader()->options.storage);
-    one.groups = dispatch.groups;
-    one.local_size = dispatch.kernel->local_size();
-    one.flop = dispatch.flop;
-    one.barrier = barriers[i] != Barrier::none;
-    one.guarded = dispatch.guard.buffer != nullptr;
+    ProfiledDispatch& profiled = all->emplace_back();
+    profiled.label = dispatch.label;
+    profiled.kernel = dispatch.kernel->name();
+    profiled.storage = name(dispatch.kernel->shader()->options.storage);
+    profiled.groups = dispatch.groups;
+    profiled.local_size = dispatch.kernel->local_size();
+    profiled.flop = dispatch.flop;
+    profiled.barrier = barriers[i] != Barrier::none;
+    profiled.guarded = dispatch.guard.buffer != nullptr;
     for (size_t k = 0; k < dispatch.buffers.size(); ++k) {
       const Access access = dispatch.kernel->interface().bindings[k].access;
       const uint64_t bytes = dispatch.buffers[k].buffer ? dispatch.buffers[k].bytes : 0;
-      if (access != Access::write) one.read_bytes += bytes;
-      if (access != Access::read) one.written_bytes += bytes;
+      if (access != Access::write) profiled.read_bytes += bytes;
+      if (access != Access::read) profiled.written_bytes += bytes;
     }
   }
   return all;
 }
 
-void fill_spans(const Stamps& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run) {
+void fill_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run) {
   const auto at = [&](uint32_t stamp) { return static_cast<double>(static_cast<int64_t>(ticks[stamp] - base)) * tick_nanoseconds; };
   run.begin = at(0);
   run.end = at(static_cast<uint32_t>(ticks.size()) - 1);
-  for (const Stamps::Span& span : stamps.spans) run.spans.push_back({span.first, span.last, at(span.before), at(span.ready), at(span.end)});
+  for (const TimestampLayout::Span& span : stamps.spans)
+    run.spans.push_back({span.first, span.last, at(span.before), at(span.ready), at(span.end)});
 }
 
 }  // namespace pumice

@@ -12,7 +12,7 @@
 namespace pumice {
 
 // Timestamp 0 precedes all dispatches. Each span of dispatches ends with a timestamp and, if a barrier precedes it, begins with one.
-struct Stamps {
+struct TimestampLayout {
   struct Span {
     uint32_t first, last;         // dispatch indices
     uint32_t before, ready, end;  // timestamp indices
@@ -25,11 +25,12 @@ struct Stamps {
   bool ends_at(size_t dispatch) const { return dispatch < end_at.size() && end_at[dispatch]; }
 };
 
-Stamps plain_stamps(size_t dispatches);  // a timestamp after each dispatch
-Stamps whole_stamps(size_t dispatches);  // a timestamp after the last dispatch
-Stamps stamps_of(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level);
+TimestampLayout per_dispatch_timestamps(size_t dispatches);  // a timestamp after each dispatch
+TimestampLayout total_timestamps(size_t dispatches);         // a timestamp after the last dispatch
+TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level);
 
-std::shared_ptr<const std::vector<ProfiledDispatch>> described(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers);
-void fill_spans(const Stamps& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run);
+std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::span<const Dispatch> dispatches,
+                                                                         std::span<const Barrier> barriers);
+void fill_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run);
 
 }  // namespace pumice

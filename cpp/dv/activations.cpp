@@ -10,15 +10,15 @@ namespace {
 constexpr uint32_t kGroup = kGroupChannels;
 
 // Groups of equal size: the full groups of 8 channels, or the shorter last group. Each becomes a separate tensor.
-struct Part {
+struct ChannelGroups {
   uint32_t first, groups, channels;
 };
 
-std::vector<Part> parts_of(uint32_t channels) {
+std::vector<ChannelGroups> split_channel_groups(uint32_t channels) {
   if (channels <= kGroup) return {{0, 1, channels}};
-  std::vector<Part> parts{{0, channels / kGroup, kGroup}};
-  if (channels % kGroup != 0) parts.push_back({channels - channels % kGroup, 1, channels % kGroup});
-  return parts;
+  std::vector<ChannelGroups> chunks{{0, channels / kGroup, kGroup}};
+  if (channels % kGroup != 0) chunks.push_back({channels - channels % kGroup, 1, channels % kGroup});
+  return chunks;
 }
 
 int64_t size(uint64_t value) {
@@ -26,7 +26,7 @@ int64_t size(uint64_t value) {
 }
 
 // Returns the range that starts at an element.
-BufferRange from(const Activations& activations, uint64_t element) {
+BufferRange range_from(const Activations& activations, uint64_t element) {
   const uint64_t bytes = element * static_cast<uint64_t>(bits(activations.dtype)) / 8;
   const BufferRange& range = activations.range;
   return {range.buffer, range.offset + bytes, range.bytes - bytes};
@@ -34,48 +34,48 @@ BufferRange from(const Activations& activations, uint64_t element) {
 
 // Form of the x and y axes: plain; doubled, split into W / 2, 2, H / 2, 2; or half, with each pixel of half-size activations repeated along
 // both axes.
-enum class Axes : uint8_t { plain, doubled, half };
+enum class SpatialAxes : uint8_t { plain, doubled, half };
 
-std::vector<Operand> group_operands(const Activations& a, Axes axes) {
+std::vector<Operand> group_operands(const Activations& a, SpatialAxes axes) {
   std::vector<Operand> operands;
   const auto [width, height, channels] = a.extent;
-  for (const Part& part : parts_of(channels)) {
-    const int64_t plane = size(uint64_t{width} * height), pixel = a.grouped ? part.channels : channels, column = pixel * height;
+  for (const ChannelGroups& chunk : split_channel_groups(channels)) {
+    const int64_t plane = size(uint64_t{width} * height), pixel = a.grouped ? chunk.channels : channels, column = pixel * height;
     const int64_t group = a.grouped ? plane * kGroup : kGroup;
-    Shape shape{a.images, part.groups, part.channels};
+    Shape shape{a.images, chunk.groups, chunk.channels};
     Strides strides{size(a.stride), group, 1};
-    if (axes == Axes::plain) {
+    if (axes == SpatialAxes::plain) {
       shape.insert(shape.end(), {width, height});
       strides.insert(strides.end(), {column, pixel});
-    } else if (axes == Axes::doubled) {
+    } else if (axes == SpatialAxes::doubled) {
       shape.insert(shape.end(), {width / 2, 2, height / 2, 2});
       strides.insert(strides.end(), {2 * column, column, 2 * pixel, pixel});
     } else {
       shape.insert(shape.end(), {width, 2, height, 2});
       strides.insert(strides.end(), {column, 0, pixel, 0});
     }
-    operands.push_back({TensorDesc(a.dtype, std::move(shape), std::move(strides)), from(a, part.first * (a.grouped ? plane : 1))});
+    operands.push_back({TensorDesc(a.dtype, std::move(shape), std::move(strides)), range_from(a, chunk.first * (a.grouped ? plane : 1))});
   }
   return operands;
 }
 
-Operand flat(const Activations& a) {
+Operand flattened(const Activations& a) {
   return {TensorDesc(a.dtype, {size(a.images * a.extent.elements())}), a.range};
 }
 
 // Returns per-channel values as tensors that broadcast with groups of activations.
 std::vector<Operand> channel_operands(const BufferRange& range, uint32_t channels, size_t trailing_axes) {
   std::vector<Operand> operands;
-  for (const Part& part : parts_of(channels)) {
-    Shape shape{1, part.groups, part.channels};
+  for (const ChannelGroups& chunk : split_channel_groups(channels)) {
+    Shape shape{1, chunk.groups, chunk.channels};
     shape.insert(shape.end(), trailing_axes, 1);
-    const uint64_t first = part.first * sizeof(uint16_t);
+    const uint64_t first = chunk.first * sizeof(uint16_t);
     operands.push_back({TensorDesc(DType::float16, std::move(shape)), {range.buffer, range.offset + first, range.bytes - first}});
   }
   return operands;
 }
 
-bool are_alike(const std::vector<Activations>& inputs, const Activations& output) {
+bool have_same_layout(const std::vector<Activations>& inputs, const Activations& output) {
   return output.is_packed() && std::ranges::all_of(inputs, [&](const Activations& input) {
            return input.is_packed() && (input.grouped == output.grouped || output.extent.channels <= kGroup);
          });
@@ -103,11 +103,11 @@ std::optional<Operand> Activations::planes() const {
 }
 
 std::vector<Operand> Activations::groups(bool doubled) const {
-  return group_operands(*this, doubled ? Axes::doubled : Axes::plain);
+  return group_operands(*this, doubled ? SpatialAxes::doubled : SpatialAxes::plain);
 }
 
-std::vector<Operand> Activations::half_of_doubled() const {
-  return group_operands(*this, Axes::half);
+std::vector<Operand> Activations::upsampled_groups() const {
+  return group_operands(*this, SpatialAxes::half);
 }
 
 Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped) {
@@ -116,21 +116,21 @@ Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images
 }
 
 void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
-                     const std::vector<BufferRange>& by_channel, bool doubled) {
-  if (!doubled && by_channel.empty() && are_alike(inputs, output)) {
+                     const std::vector<BufferRange>& channel_values, bool doubled) {
+  if (!doubled && channel_values.empty() && have_same_layout(inputs, output)) {
     std::vector<Operand> operands;
-    for (const Activations& input : inputs) operands.push_back(flat(input));
-    return recorder.map(expression, operands, flat(output));
+    for (const Activations& input : inputs) operands.push_back(flattened(input));
+    return recorder.map(expression, operands, flattened(output));
   }
   std::vector<std::vector<Operand>> all;  // operands of each input
-  const std::vector<Operand> made = output.groups(doubled);
-  for (const Activations& input : inputs) all.push_back(doubled ? input.half_of_doubled() : input.groups());
-  for (const BufferRange& values : by_channel)
-    all.push_back(channel_operands(values, output.extent.channels, made[0].desc.shape.size() - 3));
-  for (size_t part = 0; part < made.size(); ++part) {
+  const std::vector<Operand> output_groups = output.groups(doubled);
+  for (const Activations& input : inputs) all.push_back(doubled ? input.upsampled_groups() : input.groups());
+  for (const BufferRange& values : channel_values)
+    all.push_back(channel_operands(values, output.extent.channels, output_groups[0].desc.shape.size() - 3));
+  for (size_t chunk_idx = 0; chunk_idx < output_groups.size(); ++chunk_idx) {
     std::vector<Operand> operands;
-    for (const auto& input : all) operands.push_back(input[part]);
-    recorder.map(expression, operands, made[part]);
+    for (const auto& input : all) operands.push_back(input[chunk_idx]);
+    recorder.map(expression, operands, output_groups[chunk_idx]);
   }
 }
 

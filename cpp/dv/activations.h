@@ -27,7 +27,7 @@ struct Activations {
   // Returns tensors [N, groups, channels per group, W, H]; a shorter last group is a separate tensor. `doubled`: the last axes are W / 2,
   // 2, H / 2, 2.
   std::vector<Operand> groups(bool doubled = false) const;
-  std::vector<Operand> half_of_doubled() const;  // like groups(true), with each pixel repeated along both axes, for upsampling by 2
+  std::vector<Operand> upsampled_groups() const;  // like groups(true), with each pixel repeated along both axes, for upsampling by 2
 };
 
 // Allocates scratch memory for contiguous images.
@@ -36,6 +36,6 @@ Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images
 // Evaluates `expression` elementwise. in0, in1, ... are the inputs, followed by per-channel float16 values. The inputs have the output's
 // size or, for upsampling (`doubled`), half of it.
 void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
-                     const std::vector<BufferRange>& by_channel = {}, bool doubled = false);
+                     const std::vector<BufferRange>& channel_values = {}, bool doubled = false);
 
 }  // namespace pumice::dv

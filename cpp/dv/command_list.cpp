@@ -8,12 +8,12 @@
 namespace pumice::dv {
 namespace {
 
-constexpr size_t kMostLists = 16;  // executions in flight with separate timestamps
+constexpr size_t kMaxInFlight = 16;  // executions in flight with separate timestamps
 
 // Returns the ranges that the commands write, merged so that they do not touch.
-std::vector<MemoryRange> joined(const std::vector<Command>& commands) {
+std::vector<MemoryRange> merge_written_ranges(const std::vector<Command>& commands) {
   std::vector<MemoryRange> ranges;
-  for (const Command& command : commands) ranges.push_back(written_by(command));
+  for (const Command& command : commands) ranges.push_back(written_range(command));
   std::ranges::sort(ranges, {}, [](const MemoryRange& range) { return std::pair(range.memory->handle(), range.offset); });
   std::vector<MemoryRange> merged;
   for (MemoryRange& range : ranges) {
@@ -27,7 +27,7 @@ std::vector<MemoryRange> joined(const std::vector<Command>& commands) {
   return merged;
 }
 
-struct Lower {
+struct LowerCommand {
   Lowering& lowering;
   void operator()(const ConvCommand& command) const { lower_conv(lowering, command); }
   void operator()(const FcCommand& command) const { lower_fc(lowering, command); }
@@ -39,25 +39,25 @@ struct Lower {
 
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-void CommandList::add(std::span<const std::byte> raw, const Resolve& resolve) {
+void CommandList::add(std::span<const std::byte> raw, const MemoryResolver& resolve) {
   if (committed_) throw StateError("this CommandList is committed; make a new one to add more", "L6");
-  attempted_ = true;
+  add_attempted_ = true;
   commands_.push_back(read_command(raw, resolve, context_->strict()));
 }
 
 void CommandList::commit(const Interrupted& interrupted) {
   if (committed_) throw StateError("this CommandList is already committed", "L6");
-  if (commands_.empty()) throw Refusal("commands", "at least one command", "none", attempted_ ? EINVAL : ENODATA);
+  if (commands_.empty()) throw DvError("commands", "at least one command", "none", add_attempted_ ? EINVAL : ENODATA);
   if (context_->strict()) {
     const int type = device_type(commands_[0]);
     for (const Command& command : commands_)
       if (device_type(command) != type)
-        throw Refusal("commands", "commands of one device (hardware limit)",
-                      "some of devices " + std::to_string(type) + " and " + std::to_string(device_type(command)), kRefused, "D5");
+        throw DvError("commands", "commands of one device (hardware limit)",
+                      "some of devices " + std::to_string(type) + " and " + std::to_string(device_type(command)), kRejected, "D5");
     if ((type == DMP_DV_DEV_IPU || type == DMP_DV_DEV_MAXIMIZER) && commands_.size() > 1)
-      throw Refusal("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRefused, "D5");
+      throw DvError("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRejected, "D5");
   }
-  written_ = joined(commands_);
+  written_ = merge_written_ranges(commands_);
   prepared_ = prepare(interrupted);
   committed_ = true;
 }
@@ -67,7 +67,7 @@ std::shared_ptr<CommandList::Prepared> CommandList::prepare(const Interrupted& i
   auto& written = prepared->lowering.written;
   written.insert(written.end(), device_weights_.begin(), device_weights_.end());
   for (const Command& command : commands_) {
-    std::visit(Lower{prepared->lowering}, command);
+    std::visit(LowerCommand{prepared->lowering}, command);
     prepared->lowering.recorder.end_command();
   }
   prepared->lowering.recorder.initialize(interrupted);
@@ -81,42 +81,42 @@ void CommandList::check_committed() const {
 
 // Returns whether weights have changed since the list was prepared. Weights that the device has written are unpacked on the device from
 // then on, so that executions need not wait for one another.
-bool CommandList::has_other_weights() {
-  bool others = false;
-  for (ReadWeights& weights : prepared_->lowering.weights) {
+bool CommandList::have_weights_changed() {
+  bool is_changed = false;
+  for (TrackedWeights& weights : prepared_->lowering.weights) {
     const MemoryRange& range = weights.range;
     if (range.memory->device_writes(range.offset, range.bytes) != weights.device_writes) {
       device_weights_.push_back(range);
-      others = true;
-    } else if (const uint64_t published = range.memory->published(); published != weights.published) {
-      others = others || !range.memory->holds(range.offset, weights.packed);
-      weights.published = published;
+      is_changed = true;
+    } else if (const uint64_t publish_count = range.memory->publish_count(); publish_count != weights.publish_count) {
+      is_changed = is_changed || !range.memory->equals(range.offset, weights.packed);
+      weights.publish_count = publish_count;
     }
   }
-  return others;
+  return is_changed;
 }
 
 int64_t CommandList::exec(const Interrupted& interrupted) {
   check_committed();
   const std::lock_guard lock(mutex_);
-  if (has_other_weights()) prepared_ = prepare(interrupted);
+  if (have_weights_changed()) prepared_ = prepare(interrupted);
   auto& lists = prepared_->lists;
   auto& submissions = prepared_->submissions;
   // Reuses an idle list, except the one whose device time last_exec_time() may still read; if none is idle, the one submitted first.
-  const auto is_busy = [&](const Submission& one) { return one.id() == waited_ || !one.done(); };
+  const auto is_busy = [&](const Submission& candidate) { return candidate.id() == last_waited_id_ || !candidate.done(); };
   size_t at = 0;
   while (at < submissions.size() && is_busy(submissions[at])) ++at;
-  if (at == kMostLists) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
+  if (at == kMaxInFlight) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
   if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
   for (const MemoryRange& range : written_) range.memory->announce_device_write(range.offset, range.bytes);
   const Submission submission = lists[at]->exec();
-  for (const MemoryRange& range : written_) range.memory->note_device_write();
+  for (const MemoryRange& range : written_) range.memory->record_device_write();
   if (at == submissions.size())
     submissions.push_back(submission);
   else
     submissions[at] = submission;
-  last_ = submission.id();
-  return static_cast<int64_t>(last_);
+  last_id_ = submission.id();
+  return static_cast<int64_t>(last_id_);
 }
 
 void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
@@ -124,26 +124,26 @@ void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const 
   auto& device = *context_->device();
   const auto number = static_cast<uint64_t>(id);
   if (id < 1 || number > device.submitted())
-    throw Refusal("exec_id", "the id of an execution: from 1 to " + std::to_string(device.submitted()), std::to_string(id), EINVAL);
+    throw DvError("exec_id", "the id of an execution: from 1 to " + std::to_string(device.submitted()), std::to_string(id), EINVAL);
   device.wait(number, timeout_seconds, interrupted);
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(prepared_->submissions, number, &Submission::id);
-  if (found != prepared_->submissions.end()) waited_ = number;
+  if (found != prepared_->submissions.end()) last_waited_id_ = number;
 }
 
 void CommandList::finish() {
   uint64_t last = 0;
   {
     const std::lock_guard lock(mutex_);
-    last = last_;
+    last = last_id_;
   }
   if (last > 0) context_->device()->finish(last);
 }
 
 double CommandList::last_exec_seconds() const {
   const std::lock_guard lock(mutex_);
-  if (waited_ == 0) return 0;
-  const auto found = std::ranges::find(prepared_->submissions, waited_, &Submission::id);
+  if (last_waited_id_ == 0) return 0;
+  const auto found = std::ranges::find(prepared_->submissions, last_waited_id_, &Submission::id);
   if (found == prepared_->submissions.end()) return last_seconds_;
   if (const auto seconds = found->device_seconds()) last_seconds_ = *seconds;
   return last_seconds_;

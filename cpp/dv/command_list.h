@@ -16,7 +16,7 @@ class CommandList {
 
   // Adds a command. If it is invalid, throws Refusal naming the run and the field, and leaves the list unchanged; throws StateError after
   // commit().
-  void add(std::span<const std::byte> raw, const Resolve& resolve);
+  void add(std::span<const std::byte> raw, const MemoryResolver& resolve);
   // Prepares the commands. Throws StateError if called twice; Refusal (ENODATA) if the list is empty.
   void commit(const Interrupted& interrupted = {});
   bool committed() const { return committed_; }
@@ -41,18 +41,18 @@ class CommandList {
   };
   std::shared_ptr<Prepared> prepare(const Interrupted& interrupted) const;
   void check_committed() const;
-  bool has_other_weights();
+  bool have_weights_changed();
 
   std::shared_ptr<Context> context_;
   std::vector<Command> commands_;
-  bool attempted_ = false, committed_ = false;
+  bool add_attempted_ = false, committed_ = false;
   std::vector<MemoryRange> written_;         // ranges written by the commands
   mutable std::mutex mutex_;                 // guards all members below
   std::vector<MemoryRange> device_weights_;  // weights that other lists have written since this list read them
   std::shared_ptr<Prepared> prepared_;
-  uint64_t last_ = 0;                // id of the last execution
-  uint64_t waited_ = 0;              // id of the execution last waited for
-  mutable double last_seconds_ = 0;  // device time of `waited_`, whose list may have been replaced since
+  uint64_t last_id_ = 0;             // id of the last execution
+  uint64_t last_waited_id_ = 0;      // id of the execution last waited for
+  mutable double last_seconds_ = 0;  // device time of `last_waited_id_`, whose list may have been replaced since
 };
 
 }  // namespace pumice::dv

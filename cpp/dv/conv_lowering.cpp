@@ -11,27 +11,27 @@
 namespace pumice::dv {
 namespace {
 
-constexpr int64_t kTableEntriesOfChannel = 256;
+constexpr int64_t kTableEntriesPerChannel = 256;
 
 // Returns whether a run's activation is monotonically increasing, so that it commutes with max pooling.
 bool is_monotone(const Run& run) {
-  return !run.rectifies && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
+  return !run.has_abs && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
 }
 
 // Returns whether every pooling window covers some input; an all-padding maximum would be minus infinity.
-bool meets_input(const Window& window) {
+bool windows_overlap_input(const Window& window) {
   return window.left < window.kx && window.right < window.kx && window.top < window.ky && window.bottom < window.ky;
 }
 
 // Returns whether activation and rounding may directly follow the convolution without changing the run's result.
-bool activates_first(const Run& run) {
-  if (run.adds || run.shape.prelu) return false;
-  if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && meets_input(run.shape.pool_window);
+bool can_fuse_activation(const Run& run) {
+  if (run.has_eltwise_add || run.shape.prelu) return false;
+  if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && windows_overlap_input(run.shape.pool_window);
   return run.shape.pool != PoolKind::average;
 }
 
 // Returns whether the pooling is a 1 x 1 average with stride 1, which only scales.
-bool only_scales(const Run& run) {
+bool is_scaling_only(const Run& run) {
   return run.shape.pool == PoolKind::average && run.shape.pool_window == Window{};
 }
 
@@ -47,7 +47,7 @@ Attributes window_attributes(const Window& window, bool is_pool) {
 
 // Returns the LRN factor of x as a function of S, the sum of squares over five channels: f(S) = (1 + 2e-5 S)^-0.75, interpolated linearly
 // between powers of 4.
-Expression normalizing_factor() {
+Expression lrn_factor() {
   constexpr int kLines = 12;
   const auto f = [](double sum) { return std::pow(1 + 2e-5 * sum, -0.75); };
   const auto line = [&](int k) {
@@ -86,45 +86,45 @@ class ConvLowering {
  private:
   void read_inputs() {
     const uint64_t images = command_.images;
-    const MemoryRange written = written_by(command_);
-    const auto read = [&](const MemoryPlace& place, uint64_t bytes) {
-      return readable(recorder_, place, bytes, written.overlaps({place, bytes}));
+    const MemoryRange written = written_range(command_);
+    const auto read = [&](const MemoryAddress& address, uint64_t bytes) {
+      return readable_range(recorder_, address, bytes, written.overlaps({address, bytes}));
     };
     const uint64_t elements = images * command_.extent.elements();
     input_ = {DType::float16, command_.images, command_.extent, true, command_.extent.elements(), {}};
     if (command_.table.memory)
-      input_.range = looked_up(read(command_.input, elements), read(command_.table, 3 * kTableEntriesOfChannel * sizeof(uint16_t)));
+      input_.range = look_up_table(read(command_.input, elements), read(command_.table, 3 * kTableEntriesPerChannel * sizeof(uint16_t)));
     else
       input_.range = read(command_.input, elements * sizeof(uint16_t));
     for (const Run& run : command_.runs) {
-      if (!run.convolves()) continue;
+      if (!run.has_conv()) continue;
       const MemoryRange packed(run.weights, weight_bytes(run.input, run.shape));
       packed_.emplace(&run, PackedWeights(lowering_, packed, packed.overlaps(written)));
     }
-    if (command_.added.memory && std::ranges::any_of(command_.runs, &Run::adds))
-      added_ = read(command_.added, images * command_.added_elements * sizeof(uint16_t));
+    if (command_.eltwise.memory && std::ranges::any_of(command_.runs, &Run::has_eltwise_add))
+      eltwise_input_ = read(command_.eltwise, images * command_.eltwise_elements * sizeof(uint16_t));
   }
 
   // Converts input bytes to float16 by per-channel tables.
-  BufferRange looked_up(const BufferRange& bytes, const BufferRange& table) {
+  BufferRange look_up_table(const BufferRange& bytes, const BufferRange& table) {
     const int64_t channels = command_.extent.channels, pixels = size(command_.images * command_.extent.elements()) / channels;
-    const Operand given{TensorDesc(DType::uint8, {pixels, channels}), bytes};
-    const Operand places{TensorDesc(DType::int32, {pixels, channels}),
-                         recorder_.scratch(TensorDesc(DType::int32, {pixels, channels}).bytes())};
-    const int32_t firsts[] = {0, kTableEntriesOfChannel, 2 * kTableEntriesOfChannel}, backwards[] = {2, 1, 0};
+    const Operand source{TensorDesc(DType::uint8, {pixels, channels}), bytes};
+    const Operand indices{TensorDesc(DType::int32, {pixels, channels}),
+                          recorder_.scratch(TensorDesc(DType::int32, {pixels, channels}).bytes())};
+    const int32_t channel_offsets[] = {0, kTableEntriesPerChannel, 2 * kTableEntriesPerChannel}, reversed_channels[] = {2, 1, 0};
     const auto constant = [&](const int32_t* values, int64_t count) {
       const TensorDesc desc(DType::int32, {count});
       return Operand{desc, recorder_.constant(HostTensor::copy_of(desc, values))};
     };
-    recorder_.map(Expression::parse("i32(in0) + in1"), {given, constant(firsts, channels)}, places);
+    recorder_.map(Expression::parse("i32(in0) + in1"), {source, constant(channel_offsets, channels)}, indices);
     const TensorDesc values(DType::float16, {pixels, channels});
-    Operand found{values, recorder_.scratch(values.bytes())};
-    recorder_.run("Gather", {}, {{TensorDesc(DType::float16, {3 * kTableEntriesOfChannel}), table}, places}, found);
-    if (!command_.to_bgr) return found.range;
+    Operand values_found{values, recorder_.scratch(values.bytes())};
+    recorder_.run("Gather", {}, {{TensorDesc(DType::float16, {3 * kTableEntriesPerChannel}), table}, indices}, values_found);
+    if (!command_.to_bgr) return values_found.range;
     const Operand swapped{values, recorder_.scratch(values.bytes())};
     Attributes attributes;
     attributes.set("axis", int64_t{1});
-    recorder_.run("Gather", attributes, {found, constant(backwards, channels)}, swapped);
+    recorder_.run("Gather", attributes, {values_found, constant(reversed_channels, channels)}, swapped);
     return swapped.range;
   }
 
@@ -133,104 +133,105 @@ class ConvLowering {
     const BufferRange first{command_.output.memory->buffer(), command_.output.offset + run.output_element * sizeof(uint16_t), image_bytes};
     Activations y{DType::float16, command_.images, run.output, true, command_.output_elements, {}};
     const uint64_t bytes = (command_.images - 1) * step + image_bytes;
-    y.range = writable(recorder_, {first.buffer, first.offset, bytes});
+    y.range = writable_range(recorder_, {first.buffer, first.offset, bytes});
     if (y.range.buffer == first.buffer) return lower_run(run, x, y);
     y = scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
     lower_run(run, x, y);
     for (uint64_t i = 0; i < command_.images; ++i)
-      recorder_.move({y.range.buffer, y.range.offset + i * image_bytes, image_bytes}, {first.buffer, first.offset + i * step, image_bytes});
+      recorder_.copy_bytes({y.range.buffer, y.range.offset + i * image_bytes, image_bytes},
+                           {first.buffer, first.offset + i * step, image_bytes});
   }
 
   // Returns the activations that a run adds, copied to an address that operators can read if necessary.
-  Activations added(const Run& run) {
-    if (!command_.added.memory) return input_;
-    const uint64_t first = run.added_element * sizeof(uint16_t);
-    BufferRange range{added_.buffer, added_.offset + first, added_.bytes - first};
+  Activations eltwise(const Run& run) {
+    if (!command_.eltwise.memory) return input_;
+    const uint64_t first = run.eltwise_element * sizeof(uint16_t);
+    BufferRange range{eltwise_input_.buffer, eltwise_input_.offset + first, eltwise_input_.bytes - first};
     if (range.offset % kTensorAlignment != 0) {
-      const BufferRange moved = recorder_.scratch(range.bytes);
-      recorder_.move(range, moved);
-      range = moved;
+      const BufferRange aligned_copy = recorder_.scratch(range.bytes);
+      recorder_.copy_bytes(range, aligned_copy);
+      range = aligned_copy;
     }
-    return {DType::float16, command_.images, run.summed(), true, command_.added_elements, range};
+    return {DType::float16, command_.images, run.eltwise_extent(), true, command_.eltwise_elements, range};
   }
 
   // Returns the activated and rectified x.
-  static Expression finished(const Run& run, const Expression& x) {
-    const Expression made = activated(x, run.activation, run.slope);
-    return run.rectifies ? Expression::parse("abs(x)").substitute({{"x", made}}) : made;
+  static Expression apply_final_stages(const Run& run, const Expression& x) {
+    const Expression activated_x = apply_activation(x, run.activation, run.slope);
+    return run.has_abs ? Expression::parse("abs(x)").substitute({{"x", activated_x}}) : activated_x;
   }
 
   void lower_run(const Run& run, const Activations& x, const Activations& y) {
-    if (run.normalizes) return normalize(run, x, y);
-    const bool doubles = run.shape.pool == PoolKind::upsample;
-    const bool pools = run.shape.pool == PoolKind::maximum || (run.shape.pool == PoolKind::average && !only_scales(run));
-    Activations made = x;
-    bool is_added = !run.adds, is_finished = false;
-    if (run.convolves()) {
-      is_finished = activates_first(run);
-      made = convolve(run, x, y, is_finished);
+    if (run.has_lrn) return normalize(run, x, y);
+    const bool has_upsample = run.shape.pool == PoolKind::upsample;
+    const bool has_pool = run.shape.pool == PoolKind::maximum || (run.shape.pool == PoolKind::average && !is_scaling_only(run));
+    Activations current = x;
+    bool is_added = !run.has_eltwise_add, is_activated = false;
+    if (run.has_conv()) {
+      is_activated = can_fuse_activation(run);
+      current = convolve(run, x, y, is_activated);
     }
-    if (!is_added && run.shape.pool != PoolKind::average && (pools || doubles)) {
-      const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.convolved, made.grouped);
-      map_activations(recorder_, Expression::parse("in0 + in1"), {made, added(run)}, sum);
-      made = sum;
+    if (!is_added && run.shape.pool != PoolKind::average && (has_pool || has_upsample)) {
+      const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.conv_extent, current.grouped);
+      map_activations(recorder_, Expression::parse("in0 + in1"), {current, eltwise(run)}, sum);
+      current = sum;
       is_added = true;
     }
-    if (pools) {
-      const bool finishes = is_added && !is_finished && !run.shape.prelu && made.dtype == DType::float16;
-      made = pool(run, made, y, finishes);
-      is_finished = is_finished || finishes;
+    if (has_pool) {
+      const bool is_fused = is_added && !is_activated && !run.shape.prelu && current.dtype == DType::float16;
+      current = pool(run, current, y, is_fused);
+      is_activated = is_activated || is_fused;
     }
-    if (is_finished && made.range.buffer == y.range.buffer && made.range.offset == y.range.offset) return;
+    if (is_activated && current.range.buffer == y.range.buffer && current.range.offset == y.range.offset) return;
     Expression result = Expression::name("in0");
-    std::vector<Activations> operands{made};
-    if (only_scales(run)) result = scaled(result, run.factor);
+    std::vector<Activations> operands{current};
+    if (is_scaling_only(run)) result = scale(result, run.factor);
     if (!is_added) {
       result = Expression::parse("in0 + in1").substitute({{"in0", result}});
-      operands.push_back(added(run));
+      operands.push_back(eltwise(run));
     }
-    std::vector<BufferRange> by_channel;
-    if (!is_finished) {
-      result = finished(run, result);
+    std::vector<BufferRange> channel_values;
+    if (!is_activated) {
+      result = apply_final_stages(run, result);
       if (run.shape.prelu) {
-        by_channel.push_back(slopes_);
+        channel_values.push_back(slopes_);
         result = result.substitute({{std::string(kSlopes), Expression::name("in" + std::to_string(operands.size()))}});
       }
     }
-    map_activations(recorder_, result, operands, y, by_channel, doubles);
+    map_activations(recorder_, result, operands, y, channel_values, has_upsample);
   }
 
-  static Expression scaled(const Expression& x, float factor) {
+  static Expression scale(const Expression& x, float factor) {
     return Expression::parse("x * factor").substitute({{"x", x}, {"factor", Expression::literal(factor)}});
   }
 
-  Activations converted(const Activations& x, DType dtype, bool grouped) {
+  Activations convert(const Activations& x, DType dtype, bool grouped) {
     const Activations y = scratch_activations(recorder_, dtype, x.images, x.extent, grouped);
     map_activations(recorder_, Expression::name("in0"), {x}, y);
     return y;
   }
 
   // Returns `x` in this dtype, channels last or, if the operator supports it, in whole groups.
-  Activations in_layout(const Activations& x, DType dtype, bool takes_groups) {
-    const bool grouped = takes_groups && x.extent.channels % kGroupChannels == 0;
+  Activations to_layout(const Activations& x, DType dtype, bool supports_groups) {
+    const bool grouped = supports_groups && x.extent.channels % kGroupChannels == 0;
     if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
-    return converted(x, dtype, grouped && x.grouped);
+    return convert(x, dtype, grouped && x.grouped);
   }
 
-  // `finishes`: fuses all following stages of the run, and writes `y` directly if its layout permits.
-  Activations convolve(const Run& run, const Activations& x, const Activations& y, bool finishes) {
-    const DType dtype = finishes ? DType::float16 : DType::float32;
-    const bool takes_groups = run.shape.conv == ConvKind::convolution;
-    Activations from = in_layout(x, dtype, takes_groups);
-    const bool makes_groups = takes_groups && run.shape.kernels % kGroupChannels == 0;
-    const bool is_last = finishes && run.shape.pool == PoolKind::none && (makes_groups || y.is_channels_last());
-    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.convolved, makes_groups);
+  // `is_fused`: fuses all following stages of the run, and writes `y` directly if its layout permits.
+  Activations convolve(const Run& run, const Activations& x, const Activations& y, bool is_fused) {
+    const DType dtype = is_fused ? DType::float16 : DType::float32;
+    const bool supports_groups = run.shape.conv == ConvKind::convolution;
+    Activations from = to_layout(x, dtype, supports_groups);
+    const bool outputs_groups = supports_groups && run.shape.kernels % kGroupChannels == 0;
+    const bool is_last = is_fused && run.shape.pool == PoolKind::none && (outputs_groups || y.is_channels_last());
+    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.conv_extent, outputs_groups);
     std::optional<Expression> epilogue;
-    if (finishes) epilogue = finished(run, Expression::name("x"));
+    if (is_fused) epilogue = apply_final_stages(run, Expression::name("x"));
     Window window = run.shape.conv_window;
-    const bool is_transposed_window = is_transposed(run.shape.conv) && becomes_transposed(window);
+    const bool is_transposed_window = is_transposed(run.shape.conv) && fits_conv_transpose(window);
     if (is_transposed(run.shape.conv) && !is_transposed_window) {
-      from = spread(from, window);
+      from = zero_stuff(from, window);
       window.stride_x = window.stride_y = 1;
     }
     if (is_transposed_window) window = transposed(window);
@@ -238,11 +239,11 @@ class ConvLowering {
     if (is_depthwise(run.shape.conv)) attributes.set("group", int64_t{run.input.channels});
     const ConvOperands operands = conv_operands(recorder_, run, packed_.at(&run), dtype, is_transposed_window);
     slopes_ = operands.slopes;
-    recorder_.run(takes_groups           ? "pumice::GroupedConv"
+    recorder_.run(supports_groups        ? "pumice::GroupedConv"
                   : is_transposed_window ? "ConvTranspose"
                                          : "Conv",
                   attributes, {from.is_channels_last() ? from.image() : from.groups()[0], operands.weights, operands.bias},
-                  makes_groups ? to.groups()[0] : to.image(), epilogue);
+                  outputs_groups ? to.groups()[0] : to.image(), epilogue);
     return to;
   }
 
@@ -253,39 +254,39 @@ class ConvLowering {
     return window;
   }
 
-  static bool becomes_transposed(const Window& window) {
+  static bool fits_conv_transpose(const Window& window) {
     return std::max(window.left, window.right) < window.reach_x() && std::max(window.top, window.bottom) < window.reach_y();
   }
 
   // Inserts stride - 1 zeros between neighbours.
-  Activations spread(const Activations& x, const Window& window) {
+  Activations zero_stuff(const Activations& x, const Window& window) {
     const Extent extent{(x.extent.width - 1) * window.stride_x + 1, (x.extent.height - 1) * window.stride_y + 1, x.extent.channels};
     const Activations y = scratch_activations(recorder_, x.dtype, x.images, extent, false);
     const TensorDesc number(DType::float32, {1});
     const float zero = 0;
-    const Operand whole = y.image();
+    const Operand target = y.image();
     const BufferRange zeros = recorder_.constant(HostTensor::copy_of(number, &zero));
-    recorder_.map(Expression::name("in0"), {{number.broadcast_to(whole.desc.shape), zeros}}, whole);
-    const Operand given = x.image();
-    Strides strides = whole.desc.strides;
+    recorder_.map(Expression::name("in0"), {{number.broadcast_to(target.desc.shape), zeros}}, target);
+    const Operand source = x.image();
+    Strides strides = target.desc.strides;
     strides[2] *= window.stride_x, strides[3] *= window.stride_y;
-    recorder_.map(Expression::name("in0"), {given}, {TensorDesc(x.dtype, given.desc.shape, strides), whole.range});
+    recorder_.map(Expression::name("in0"), {source}, {TensorDesc(x.dtype, source.desc.shape, strides), target.range});
     return y;
   }
 
-  Activations pool(const Run& run, const Activations& x, const Activations& y, bool finishes) {
+  Activations pool(const Run& run, const Activations& x, const Activations& y, bool is_fused) {
     const bool averages = run.shape.pool == PoolKind::average;
-    const DType dtype = averages && !finishes ? DType::float32 : x.dtype;
-    Activations from = x.dtype == dtype ? x : converted(x, dtype, x.grouped);
-    if (!from.planes() && !from.is_channels_last()) from = converted(from, dtype, false);
+    const DType dtype = averages && !is_fused ? DType::float32 : x.dtype;
+    Activations from = x.dtype == dtype ? x : convert(x, dtype, x.grouped);
+    if (!from.planes() && !from.is_channels_last()) from = convert(from, dtype, false);
     const bool is_in_groups = from.planes().has_value(), is_last = is_in_groups && dtype == DType::float16 && y.planes();
     const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.output, is_in_groups);
     Expression result = Expression::name("x");
-    if (averages) result = scaled(result, run.factor);
-    if (finishes) result = finished(run, result);
+    if (averages) result = scale(result, run.factor);
+    if (is_fused) result = apply_final_stages(run, result);
     recorder_.run(averages ? "pumice::SumPool" : "MaxPool", window_attributes(run.shape.pool_window, true),
                   {is_in_groups ? *from.planes() : from.image()}, is_in_groups ? *to.planes() : to.image(),
-                  averages || finishes ? std::optional(result) : std::nullopt);
+                  averages || is_fused ? std::optional(result) : std::nullopt);
     return to;
   }
 
@@ -299,14 +300,14 @@ class ConvLowering {
       return Operand{TensorDesc(a.dtype, {a.images, 1, channels, pixels}, Strides{size(a.stride), size(a.stride), 1, channels}), a.range};
     };
     recorder_.run("pumice::SumPool", window_attributes({.kx = 5, .left = 2, .right = 2}, true), {rows(squares)}, rows(factors),
-                  normalizing_factor());
+                  lrn_factor());
     std::vector<Activations> operands{x, factors};
     Expression result = Expression::parse("in0 * in1");
-    if (run.adds) {
-      operands.push_back(added(run));
+    if (run.has_eltwise_add) {
+      operands.push_back(eltwise(run));
       result = Expression::parse("in0 * in1 + in2");
     }
-    map_activations(recorder_, finished(run, result), operands, y);
+    map_activations(recorder_, apply_final_stages(run, result), operands, y);
   }
 
   static int64_t size(uint64_t value) { return static_cast<int64_t>(value); }
@@ -316,7 +317,7 @@ class ConvLowering {
   const ConvCommand& command_;
   std::map<const Run*, PackedWeights> packed_;  // weights of the runs that have a convolution
   Activations input_;
-  BufferRange added_, slopes_;
+  BufferRange eltwise_input_, slopes_;
 };
 
 }  // namespace

@@ -18,28 +18,28 @@ struct BoundBytes {
   BufferRange range;
   uint64_t first = 0;  // byte of the range where the command's image starts
 
-  BoundBytes(const pumice::Context& context, const char* name, const MemoryRange& given, uint64_t place) {
+  BoundBytes(const pumice::Context& context, const char* name, const MemoryRange& byte_range, uint64_t image_offset) {
     const uint64_t alignment = std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), kWordBytes);
-    const uint64_t largest = context.limit("maxStorageBufferRange"), slack = given.offset % alignment;
-    first = slack + place - given.offset;
-    range = {given.memory->buffer(), given.offset - slack, round_up(slack + given.bytes, kWordBytes)};
+    const uint64_t largest = context.limit("maxStorageBufferRange"), slack = byte_range.offset % alignment;
+    first = slack + image_offset - byte_range.offset;
+    range = {byte_range.memory->buffer(), byte_range.offset - slack, round_up(slack + byte_range.bytes, kWordBytes)};
     if (range.bytes > largest)
-      throw UnsupportedError(std::string(name) + " of " + std::to_string(given.bytes) + " bytes; this device binds at most " +
+      throw UnsupportedError(std::string(name) + " of " + std::to_string(byte_range.bytes) + " bytes; this device binds at most " +
                              std::to_string(largest) + " bytes (maxStorageBufferRange)");
   }
 };
 
 // Returns bytes that the kernel reads. `snapshot`: copies them first, because the command also writes there.
-BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryRange& given, uint64_t place, bool snapshot) {
-  BoundBytes bound(*recorder.context(), name, given, place);
+BoundBytes bind_input(Recorder& recorder, const char* name, const MemoryRange& byte_range, uint64_t image_offset, bool snapshot) {
+  BoundBytes bound(*recorder.context(), name, byte_range, image_offset);
   if (!snapshot) return bound;
   const BufferRange copy = recorder.scratch(bound.range.bytes), target{copy.buffer, copy.offset, bound.range.bytes};
-  for (Dispatch& part : copy_dispatches(bound.range, target)) recorder.add(std::move(part));
+  for (Dispatch& copy_dispatch : make_copy_dispatches(bound.range, target)) recorder.add(std::move(copy_dispatch));
   bound.range = target;
   return bound;
 }
 
-Dispatch dispatch_of(Step step, std::string label, std::vector<std::pair<std::string_view, BufferRange>> ranges) {
+Dispatch make_dispatch(Step step, std::string label, std::vector<std::pair<std::string_view, BufferRange>> ranges) {
   Dispatch dispatch{.kernel = step.kernel, .push = std::move(step.push), .groups = step.groups, .label = std::move(label)};
   for (const auto& binding : dispatch.kernel->interface().bindings) {
     const auto range = std::ranges::find(ranges, binding.name, &std::pair<std::string_view, BufferRange>::first);
@@ -49,32 +49,33 @@ Dispatch dispatch_of(Step step, std::string label, std::vector<std::pair<std::st
 }
 
 // Returns the positions of red, green, blue and alpha in a pixel, 4 bits each.
-uint32_t places_of(const dmp_dv_cmdraw_ipu_v0& raw, uint32_t channels) {
-  const std::array<int8_t, 4> given{raw.ridx, raw.gidx, raw.bidx, raw.aidx};
-  uint32_t places = 0;
+uint32_t channel_positions(const dmp_dv_cmdraw_ipu_v0& raw, uint32_t channels) {
+  const std::array<int8_t, 4> indices{raw.ridx, raw.gidx, raw.bidx, raw.aidx};
+  uint32_t positions = 0;
   for (uint32_t i = 0; i < channels; ++i) {
-    const auto before = std::count_if(given.begin(), given.begin() + channels, [&](int8_t other) { return other < given[i]; });
-    places |= static_cast<uint32_t>(before) << 4 * i;
+    const auto rank = std::count_if(indices.begin(), indices.begin() + channels, [&](int8_t other) { return other < indices[i]; });
+    positions |= static_cast<uint32_t>(rank) << 4 * i;
   }
-  return places;
+  return positions;
 }
 
-// Inverse of places_of(): the channel at each position.
-uint32_t channels_at(uint32_t places, uint32_t channels) {
+// Inverse of channel_positions(): the channel at each position.
+uint32_t position_channels(uint32_t positions, uint32_t channels) {
   uint32_t inverse = 0;
-  for (uint32_t i = 0; i < channels; ++i) inverse |= i << 4 * (places >> 4 * i & 0xf);
+  for (uint32_t i = 0; i < channels; ++i) inverse |= i << 4 * (positions >> 4 * i & 0xf);
   return inverse;
 }
 
 // Returns the palette as of this command, including the colours that the command itself sets.
-BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
+BufferRange update_palette(Lowering& lowering, const IpuCommand& command) {
   Recorder& recorder = lowering.recorder;
   const BufferRange palette = lowering.context->palette();
   if (const uint64_t colours = command.raw.ncolor_lut; colours > 0) {
     const TensorDesc desc(DType::uint32, {static_cast<int64_t>(colours)});
-    const BufferRange own = recorder.constant(HostTensor::copy_of(desc, command.raw.lut));
+    const BufferRange colours_buffer = recorder.constant(HostTensor::copy_of(desc, command.raw.lut));
     const uint64_t bytes = colours * sizeof(uint32_t);
-    for (Dispatch& copy : copy_dispatches({own.buffer, 0, bytes}, {palette.buffer, 0, bytes})) recorder.add(std::move(copy));
+    for (Dispatch& copy : make_copy_dispatches({colours_buffer.buffer, 0, bytes}, {palette.buffer, 0, bytes}))
+      recorder.add(std::move(copy));
   }
   return palette;
 }
@@ -84,13 +85,13 @@ BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   const auto& context = lowering.recorder.context();
   const uint64_t pixels = uint64_t{command.width} * command.height;
-  const MemoryRange input(command.input, pixels * command.classes * sizeof(uint16_t)), output = written_by(command);
-  const BoundBytes x = bound_input(lowering.recorder, "input_buf", input, input.offset, input.overlaps(output));
+  const MemoryRange input(command.input, pixels * command.classes * sizeof(uint16_t)), output = written_range(command);
+  const BoundBytes x = bind_input(lowering.recorder, "input_buf", input, input.offset, input.overlaps(output));
   const BoundBytes y(*context, "output_buf", output, output.offset);
   StepBuilder step(context->attachment<KernelLibrary>()->find(context, "maximizer.comp", Storage::fp32));
   step.bind("x", {}).bind("y", {}).set("pixels", pixels).set("channels", command.classes);
   step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).threads(ceil_div(y.first + pixels, kWordBytes));
-  lowering.recorder.add(dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
+  lowering.recorder.add(make_dispatch(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
 // Choices where the interface is unspecified:
@@ -113,15 +114,15 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   uint64_t tex_first = 0, rd_first = 0;
   if (tex_bytes > 0) {
     const MemoryRange read(command.tex, tex_bytes * raw.tex_width * raw.tex_height);
-    const BoundBytes tex = bound_input(lowering.recorder, "tex", read, read.offset, read.overlaps(written));
+    const BoundBytes tex = bind_input(lowering.recorder, "tex", read, read.offset, read.overlaps(written));
     ranges.emplace_back("tex", tex.range), tex_first = tex.first;
   }
-  if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering, command));
+  if (tex_bytes == 1) ranges.emplace_back("palette", update_palette(lowering, command));
   if (rd_bytes > 0) {
     const MemoryRange read(command.rd, rd_bytes * raw.rect_width, raw.rect_height, raw.stride_rd);
     // Elementwise access is safe in place.
     const bool in_place = command.rd.offset == command.wr.offset && raw.fmt_rd == raw.fmt_wr && raw.stride_rd == wr_stride;
-    const BoundBytes rd = bound_input(lowering.recorder, "rd", read, command.rd.offset, read.overlaps(written) && !in_place);
+    const BoundBytes rd = bind_input(lowering.recorder, "rd", read, command.rd.offset, read.overlaps(written) && !in_place);
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
   }
   const Macros macros{{"TEX", std::to_string(tex_bytes)}, {"RD", std::to_string(rd_bytes)}, {"WR", std::to_string(wr_bytes)}};
@@ -132,10 +133,11 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   step.set("rd_stride", static_cast<uint32_t>(raw.stride_rd)).set("wr_stride", static_cast<uint32_t>(wr_stride));
   step.set("bilinear", raw.blf != 0 ? 1 : 0).set("transposed", raw.transpose != 0 ? 1 : 0);
   step.set("alpha", raw.use_const_alpha ? raw.alpha : 256).set("by_255", raw.cnv_type == DMP_DV_CNV_FP16_DIV_255 ? 1 : 0);
-  step.set("rd_place", places_of(raw, rd_bytes)).set("wr_channel", channels_at(places_of(raw, wr_channels), wr_channels));
+  step.set("rd_byte_index", channel_positions(raw, rd_bytes))
+      .set("wr_channel", position_channels(channel_positions(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
   const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // maximum number of words that a row touches
-  lowering.recorder.add(dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
+  lowering.recorder.add(make_dispatch(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 
 }  // namespace pumice::dv

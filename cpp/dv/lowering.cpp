@@ -19,50 +19,50 @@ bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
 }  // namespace
 
 bool Lowering::may_be_written(const MemoryRange& range) const {
-  return std::ranges::any_of(written, [&](const MemoryRange& one) { return one.overlaps(range); });
+  return std::ranges::any_of(written, [&](const MemoryRange& written_range) { return written_range.overlaps(range); });
 }
 
-std::span<const std::byte> Lowering::read_weights(const MemoryRange& range) {
+std::span<const std::byte> Lowering::read_tracked_weights(const MemoryRange& range) {
   const Memory& memory = *range.memory;
-  const uint64_t published = memory.published(), device_writes = memory.device_writes(range.offset, range.bytes);
-  return weights.emplace_back(range, memory.read(range.offset, range.bytes), published, device_writes).packed;
+  const uint64_t publish_count = memory.publish_count(), device_writes = memory.device_writes(range.offset, range.bytes);
+  return weights.emplace_back(range, memory.read(range.offset, range.bytes), publish_count, device_writes).packed;
 }
 
-Expression activated(const Expression& x, Activation activation, float slope) {
-  const auto of_x = [&](std::string_view text) { return Expression::parse(text).substitute({{"x", x}}); };
+Expression apply_activation(const Expression& x, Activation activation, float slope) {
+  const auto parse_of_x = [&](std::string_view text) { return Expression::parse(text).substitute({{"x", x}}); };
   switch (activation) {
     case Activation::tanh:
-      return of_x("tanh(x)");
+      return parse_of_x("tanh(x)");
     case Activation::leaky_relu:
-      if (slope == 0) return of_x("max(x, 0)");
+      if (slope == 0) return parse_of_x("max(x, 0)");
       return Expression::parse("x > 0 ? x : a * x").substitute({{"x", x}, {"a", Expression::literal(slope)}});
     case Activation::sigmoid:
-      return of_x("sigmoid(x)");
+      return parse_of_x("sigmoid(x)");
     case Activation::prelu:
-      return of_x("x > 0 ? x : slopes * x");
+      return parse_of_x("x > 0 ? x : slopes * x");
     case Activation::elu:
-      return of_x("x < 0 ? expm1(x) : x");
+      return parse_of_x("x < 0 ? expm1(x) : x");
     case Activation::relu6:
-      return of_x("min(max(x, 0), 6)");
+      return parse_of_x("min(max(x, 0), 6)");
     default:
       return x;
   }
 }
 
-BufferRange readable(Recorder& recorder, const MemoryPlace& place, uint64_t bytes, bool snapshot) {
-  const BufferRange range{place.memory->buffer(), place.offset, bytes};
+BufferRange readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot) {
+  const BufferRange range{address.memory->buffer(), address.offset, bytes};
   if (is_aligned(range) && !snapshot) return range;
   const BufferRange copy = recorder.scratch(bytes);
-  recorder.move(range, copy);
+  recorder.copy_bytes(range, copy);
   return copy;
 }
 
-BufferRange writable(Recorder& recorder, const BufferRange& target) {
+BufferRange writable_range(Recorder& recorder, const BufferRange& target) {
   return is_aligned(target) && is_written_exactly(recorder, target) ? target : recorder.scratch(target.bytes);
 }
 
 void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target) {
-  if (written.buffer != target.buffer) recorder.move(written, target);
+  if (written.buffer != target.buffer) recorder.copy_bytes(written, target);
 }
 
 }  // namespace pumice::dv

@@ -10,23 +10,23 @@
 namespace pumice::dv {
 
 // Packed weights unpacked on the host, with the counters that detect later changes.
-struct ReadWeights {
+struct TrackedWeights {
   MemoryRange range;
   std::vector<std::byte> packed;
-  uint64_t published, device_writes;  // the memory's counters before the read
+  uint64_t publish_count, device_writes;  // the memory's counters before the read
 };
 
 // State of lowering one list.
 struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
-  std::vector<MemoryRange> written;       // ranges that the device writes in commands of this or another list
-  std::vector<ReadWeights> weights = {};  // weights that may change before a later execution
+  std::vector<MemoryRange> written;          // ranges that the device writes in commands of this or another list
+  std::vector<TrackedWeights> weights = {};  // weights that may change before a later execution
 
   // Returns whether the device may write to the range before or while this list is executed.
   bool may_be_written(const MemoryRange& range) const;
   // Reads packed weights and records the read, so that later executions check for changes.
-  std::span<const std::byte> read_weights(const MemoryRange& range);
+  std::span<const std::byte> read_tracked_weights(const MemoryRange& range);
 };
 
 void lower_conv(Lowering& lowering, const ConvCommand& command);
@@ -35,13 +35,13 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command);
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command);
 
 // Returns the unrounded activation of `x`. `slope`: slope of leaky ReLU; the expression refers to PReLU's slopes as kSlopes.
-Expression activated(const Expression& x, Activation activation, float slope);
+Expression apply_activation(const Expression& x, Activation activation, float slope);
 inline constexpr std::string_view kSlopes = "slopes";  // name of the PReLU slopes in the expression
 
 // Returns a float16 range that operators can read: the memory itself, or a scratch copy if its address is misaligned.
-BufferRange readable(Recorder& recorder, const MemoryPlace& place, uint64_t bytes, bool snapshot = false);
+BufferRange readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot = false);
 // Returns a range for operators to write: the target itself, or scratch memory that finish_write() copies to the target.
-BufferRange writable(Recorder& recorder, const BufferRange& target);
+BufferRange writable_range(Recorder& recorder, const BufferRange& target);
 void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target);
 
 }  // namespace pumice::dv

@@ -7,10 +7,10 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint64_t kGrain = 256;  // granularity of scratch memory
+constexpr uint64_t kScratchGranularity = 256;  // granularity of scratch memory
 
 // Returns the range bound to a slot.
-DescribedRange bound(const Operand& operand) {
+DescribedRange bound_range(const Operand& operand) {
   return BufferRange{operand.range.buffer, operand.range.offset, operand.desc.bytes()};
 }
 
@@ -21,17 +21,17 @@ BufferRange Recorder::scratch(uint64_t bytes) {
   const auto fits = [&](const std::shared_ptr<Buffer>& buffer) { return buffer->bytes() >= bytes; };
   const auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found != free_.end()) {
-    taken_.push_back(*found);
+    used_.push_back(*found);
     free_.erase(found);
   } else {
-    taken_.push_back(Buffer::create(context_, round_up(bytes, kGrain)));
+    used_.push_back(Buffer::create(context_, round_up(bytes, kScratchGranularity)));
   }
-  return {taken_.back(), 0, bytes};
+  return {used_.back(), 0, bytes};
 }
 
 void Recorder::end_command() {
-  free_.insert(free_.end(), taken_.begin(), taken_.end());
-  taken_.clear();
+  free_.insert(free_.end(), used_.begin(), used_.end());
+  used_.clear();
   std::ranges::sort(free_, {}, [](const auto& buffer) { return buffer->bytes(); });  // best fit first
 }
 
@@ -61,30 +61,31 @@ void Recorder::add(const Operator& op, const std::vector<Operand>& inputs, const
   Bindings executed;
   BufferArray owned;
   for (const Operand& input : inputs) {
-    executed.push_back(input.desc.owned ? Binding() : Binding(bound(input)));
-    owned.push_back(input.desc.owned ? bound(input) : DescribedRange());
+    executed.push_back(input.desc.owned ? Binding() : Binding(bound_range(input)));
+    owned.push_back(input.desc.owned ? bound_range(input) : DescribedRange());
   }
-  table->bind(std::move(executed), {bound(output)});
+  table->bind(std::move(executed), {bound_range(output)});
   const BindingProperties properties = compiled->binding_properties();
   if (properties.temporary_bytes > 0) table->bind_temporary(DescribedRange(scratch(properties.temporary_bytes)));
-  const bool owns = std::ranges::any_of(inputs, [](const Operand& input) { return input.desc.owned; });
+  const bool has_owned = std::ranges::any_of(inputs, [](const Operand& input) { return input.desc.owned; });
   Binding persistent;
   if (properties.persistent_bytes > 0) {
     persistent = DescribedRange({Buffer::create(context_, properties.persistent_bytes), 0, properties.persistent_bytes});
     table->bind_persistent(persistent);
   }
-  owners_.push_back(compiled);
-  owned_.push_back(owns ? Binding(std::move(owned)) : Binding());
-  persistent_.push_back(std::move(persistent));
+  owner_operators_.push_back(compiled);
+  owned_bindings_.push_back(has_owned ? Binding(std::move(owned)) : Binding());
+  persistent_bindings_.push_back(std::move(persistent));
   items_.push_back({compiled, table, {}});
 }
 
-void Recorder::move(const BufferRange& source, const BufferRange& target) {
+void Recorder::copy_bytes(const BufferRange& source, const BufferRange& target) {
   const auto kernel = context_->attachment<KernelLibrary>()->find(context_, "copy_16bit.comp", Storage::fp32);
   const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), kTensorAlignment);
   const uint64_t largest = context_->limit("maxStorageBufferRange") / alignment * alignment - 2 * alignment;
-  for (uint64_t done = 0; done < source.bytes; done += largest) {
-    const uint64_t bytes = std::min(largest, source.bytes - done), from = source.offset + done, to = target.offset + done;
+  for (uint64_t copied_bytes = 0; copied_bytes < source.bytes; copied_bytes += largest) {
+    const uint64_t bytes = std::min(largest, source.bytes - copied_bytes), from = source.offset + copied_bytes,
+                   to = target.offset + copied_bytes;
     const uint64_t from_slack = from % alignment, to_slack = to % alignment;
     const Step step = StepBuilder(kernel)
                           .bind("x", {})
@@ -107,17 +108,17 @@ void Recorder::move(const BufferRange& source, const BufferRange& target) {
 }
 
 void Recorder::initialize(const Interrupted& interrupted) {
-  if (owners_.empty()) return;
-  const auto initializer = std::make_shared<Initializer>(context_, owners_);
+  if (owner_operators_.empty()) return;
+  const auto initializer = std::make_shared<Initializer>(context_, owner_operators_);
   BindingTable table(initializer);
-  table.bind(owned_, persistent_);
+  table.bind(owned_bindings_, persistent_bindings_);
   if (const uint64_t bytes = initializer->binding_properties().temporary_bytes; bytes > 0)
     table.bind_temporary(DescribedRange({Buffer::create(context_, bytes), 0, bytes}));
   pumice::CommandList commands(context_);
   commands.dispatch(initializer, table);
   commands.commit();
   commands.exec().wait({}, interrupted);
-  owners_.clear(), owned_.clear(), persistent_.clear();
+  owner_operators_.clear(), owned_bindings_.clear(), persistent_bindings_.clear();
 }
 
 std::unique_ptr<pumice::CommandList> Recorder::list() const {

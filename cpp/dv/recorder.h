@@ -34,7 +34,7 @@ class Recorder {
   // Records an elementwise expression of the inputs in0, in1, ...
   void map(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output);
   // Records a byte copy between any even offsets; adjacent bytes are not written.
-  void move(const BufferRange& source, const BufferRange& target);
+  void copy_bytes(const BufferRange& source, const BufferRange& target);
   void add(Dispatch dispatch) { items_.push_back({{}, {}, std::move(dispatch)}); }
 
   // Waits until the owned inputs have been read, and frees them.
@@ -51,10 +51,10 @@ class Recorder {
 
   std::shared_ptr<pumice::Context> context_;
   std::vector<Item> items_;
-  std::vector<std::shared_ptr<Buffer>> free_, taken_;  // scratch memory
+  std::vector<std::shared_ptr<Buffer>> free_, used_;  // scratch memory
   // Operators with owned inputs, those inputs, and the operators' persistent memory.
-  std::vector<std::shared_ptr<const CompiledOperator>> owners_;
-  Bindings owned_, persistent_;
+  std::vector<std::shared_ptr<const CompiledOperator>> owner_operators_;
+  Bindings owned_bindings_, persistent_bindings_;
 };
 
 }  // namespace pumice::dv

@@ -16,47 +16,47 @@ Operand scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
 }
 
 // Views a part of `range` as a vector.
-Operand vector_in(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
+Operand vector_view(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
   const TensorDesc desc(dtype, {signed_size(count)});
   return {desc, {range.buffer, range.offset + offset, desc.bytes()}};
 }
 
 // Returns values that operators read when the list is prepared.
-Operand owned(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& halves) {
-  const HostTensor stored = HostTensor::copy_of(TensorDesc(DType::float16, shape), halves.data()).converted(dtype);
+Operand constant_operand(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& fp16_values) {
+  const HostTensor stored = HostTensor::copy_of(TensorDesc(DType::float16, shape), fp16_values.data()).converted(dtype);
   return {TensorDesc(dtype, std::move(shape), {}, true), recorder.constant(stored)};
 }
 
-Operand gathered(Recorder& recorder, const Operand& source, const Operand& places, Shape shape) {
-  const Operand made = scratch_operand(recorder, source.desc.dtype, std::move(shape));
-  recorder.run("Gather", {}, {source, places}, made);
-  return made;
+Operand gather(Recorder& recorder, const Operand& source, const Operand& indices, Shape shape) {
+  const Operand result = scratch_operand(recorder, source.desc.dtype, std::move(shape));
+  recorder.run("Gather", {}, {source, indices}, result);
+  return result;
 }
 
 // Gathers elements of `source` by host-side indices.
-Operand gathered(Recorder& recorder, const Operand& source, const std::vector<int32_t>& places, const Shape& shape) {
+Operand gather(Recorder& recorder, const Operand& source, const std::vector<int32_t>& indices, const Shape& shape) {
   const TensorDesc desc(DType::int32, shape);
-  return gathered(recorder, source, {desc, recorder.constant(HostTensor::copy_of(desc, places.data()))}, shape);
+  return gather(recorder, source, {desc, recorder.constant(HostTensor::copy_of(desc, indices.data()))}, shape);
 }
 
 // Dequantizes bytes to float16 by the layer's table.
-Operand looked_up(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
-  const Operand places = scratch_operand(recorder, DType::int32, bytes.desc.shape);
-  recorder.map(Expression::parse("i32(in0)"), {bytes}, places);
-  return gathered(recorder, vector_in(table, 0, DType::float16, kTableEntries), places, bytes.desc.shape);
+Operand dequantize(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
+  const Operand indices = scratch_operand(recorder, DType::int32, bytes.desc.shape);
+  recorder.map(Expression::parse("i32(in0)"), {bytes}, indices);
+  return gather(recorder, vector_view(table, 0, DType::float16, kTableEntries), indices, bytes.desc.shape);
 }
 
-Operand converted(Recorder& recorder, const Operand& x, DType dtype) {
+Operand convert(Recorder& recorder, const Operand& x, DType dtype) {
   if (x.desc.dtype == dtype) return x;
-  const Operand made = scratch_operand(recorder, dtype, x.desc.shape);
-  recorder.map(Expression::name("in0"), {x}, made);
-  return made;
+  const Operand result = scratch_operand(recorder, dtype, x.desc.shape);
+  recorder.map(Expression::name("in0"), {x}, result);
+  return result;
 }
 
 // Permutes one run's weights to the operator's layout.
-class WeightOrder {
+class WeightPermutation {
  public:
-  WeightOrder(const Run& run, bool transposed)
+  WeightPermutation(const Run& run, bool transposed)
       : dims_(weight_dims(run.input, run.shape)), transposed_(transposed), swapped_(transposed && !is_depthwise(run.shape.conv)) {}
 
   const ConvDims& dims() const { return dims_; }
@@ -68,16 +68,17 @@ class WeightOrder {
   template <typename T>
   std::vector<T> operator()(const std::vector<T>& unpacked) const {
     const int64_t out = dims_.kernels, in = dims_.channels, kx = dims_.kx, ky = dims_.ky;
-    std::vector<T> made(unpacked.size());
+    std::vector<T> result(unpacked.size());
     for (int64_t o = 0; o < out; ++o)
       for (int64_t i = 0; i < in; ++i)
         for (int64_t x = 0; x < kx; ++x)
           for (int64_t y = 0; y < ky; ++y) {
             const int64_t kernel = swapped_ ? i * out + o : o * in + i;
             const int64_t column = transposed_ ? kx - 1 - x : x, row = transposed_ ? ky - 1 - y : y;
-            made[static_cast<size_t>((kernel * kx + column) * ky + row)] = unpacked[static_cast<size_t>(((o * in + i) * ky + y) * kx + x)];
+            result[static_cast<size_t>((kernel * kx + column) * ky + row)] =
+                unpacked[static_cast<size_t>(((o * in + i) * ky + y) * kx + x)];
           }
-    return made;
+    return result;
   }
 
  private:
@@ -85,7 +86,8 @@ class WeightOrder {
   bool transposed_, swapped_;
 };
 
-ConvOperands host_operands(Recorder& recorder, const Run& run, const WeightOrder& order, std::span<const std::byte> packed, DType dtype) {
+ConvOperands make_host_operands(Recorder& recorder, const Run& run, const WeightPermutation& order, std::span<const std::byte> packed,
+                                DType dtype) {
   const ConvDims& dims = order.dims();
   const auto channels = static_cast<size_t>(dims.kernels);
   std::vector<uint16_t> values(dims.weights()), bias(channels), slopes(dims.prelu ? channels : 0);
@@ -94,39 +96,41 @@ ConvOperands host_operands(Recorder& recorder, const Run& run, const WeightOrder
     unpack_dil_weights(dims, packed, target);
   else
     unpack_conv_weights(dims, packed, target);
-  ConvOperands made{owned(recorder, dtype, order.shape(), order(values)), owned(recorder, dtype, {dims.kernels}, bias), {}};
-  if (dims.prelu) made.slopes = recorder.constant(HostTensor::copy_of(TensorDesc(DType::float16, {dims.kernels}), slopes.data()));
-  return made;
+  ConvOperands result{
+      constant_operand(recorder, dtype, order.shape(), order(values)), constant_operand(recorder, dtype, {dims.kernels}, bias), {}};
+  if (dims.prelu) result.slopes = recorder.constant(HostTensor::copy_of(TensorDesc(DType::float16, {dims.kernels}), slopes.data()));
+  return result;
 }
 
-ConvOperands device_operands(Recorder& recorder, const Run& run, const WeightOrder& order, const BufferRange& packed, DType dtype) {
+ConvOperands make_device_operands(Recorder& recorder, const Run& run, const WeightPermutation& order, const BufferRange& packed,
+                                  DType dtype) {
   const ConvDims& dims = order.dims();
-  const PackedPlaces places = run.shape.conv_window.dilated() ? dil_weight_places(dims) : conv_weight_places(dims);
-  const Operand halves = vector_in(packed, 0, DType::float16, packed.bytes / sizeof(uint16_t));
+  const PackedOffsets offsets = run.shape.conv_window.dilated() ? dil_weight_offsets(dims) : conv_weight_offsets(dims);
+  const Operand fp16_values = vector_view(packed, 0, DType::float16, packed.bytes / sizeof(uint16_t));
   const Operand weights =
       dims.quantized
-          ? looked_up(recorder, gathered(recorder, vector_in(packed, 0, DType::uint8, packed.bytes), order(places.values), order.shape()),
-                      packed)
-          : gathered(recorder, halves, order(places.values), order.shape());
-  ConvOperands made{
-      converted(recorder, weights, dtype), converted(recorder, gathered(recorder, halves, places.bias, {dims.kernels}), dtype), {}};
-  if (dims.prelu) made.slopes = gathered(recorder, halves, places.prelu, {dims.kernels}).range;
-  return made;
+          ? dequantize(recorder, gather(recorder, vector_view(packed, 0, DType::uint8, packed.bytes), order(offsets.values), order.shape()),
+                       packed)
+          : gather(recorder, fp16_values, order(offsets.values), order.shape());
+  ConvOperands result{
+      convert(recorder, weights, dtype), convert(recorder, gather(recorder, fp16_values, offsets.bias, {dims.kernels}), dtype), {}};
+  if (dims.prelu) result.slopes = gather(recorder, fp16_values, offsets.prelu, {dims.kernels}).range;
+  return result;
 }
 
 }  // namespace
 
 PackedWeights::PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot) {
   if (lowering.may_be_written(range))
-    on_device_ = readable(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
+    on_device_ = readable_range(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
   else
-    on_host_ = lowering.read_weights(range);
+    on_host_ = lowering.read_tracked_weights(range);
 }
 
 ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed) {
-  const WeightOrder order(run, transposed);
-  if (packed.on_device()) return device_operands(recorder, run, order, packed.device(), dtype);
-  return host_operands(recorder, run, order, packed.host(), dtype);
+  const WeightPermutation order(run, transposed);
+  if (packed.on_device()) return make_device_operands(recorder, run, order, packed.device(), dtype);
+  return make_host_operands(recorder, run, order, packed.host(), dtype);
 }
 
 FcOperands fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed) {
@@ -134,14 +138,15 @@ FcOperands fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeigh
   if (!packed.on_device()) {
     std::vector<uint16_t> values(dims.inputs() * dims.outputs()), bias(dims.outputs());
     unpack_fc_weights(dims, packed.host(), {.values = values.data(), .bias = bias.data()});
-    return {owned(recorder, DType::float16, {outputs, inputs}, values), owned(recorder, DType::float16, {outputs}, bias)};
+    return {constant_operand(recorder, DType::float16, {outputs, inputs}, values),
+            constant_operand(recorder, DType::float16, {outputs}, bias)};
   }
-  const FcParts parts = fc_parts(dims);
+  const FcOffsets offsets = fc_offsets(dims);
   Operand weights =
-      vector_in(packed.device(), parts.weights, dims.quantized ? DType::uint8 : DType::float16, dims.inputs() * dims.outputs());
+      vector_view(packed.device(), offsets.weights, dims.quantized ? DType::uint8 : DType::float16, dims.inputs() * dims.outputs());
   weights.desc = TensorDesc(weights.desc.dtype, {outputs, inputs});
-  if (dims.quantized) weights = looked_up(recorder, weights, packed.device());
-  return {weights, vector_in(packed.device(), parts.bias, DType::float16, dims.outputs())};
+  if (dims.quantized) weights = dequantize(recorder, weights, packed.device());
+  return {weights, vector_view(packed.device(), offsets.bias, DType::float16, dims.outputs())};
 }
 
 }  // namespace pumice::dv

@@ -7,9 +7,9 @@
 #include "shader/compiler.h"
 #include "shader/shader.h"
 #include "shader/shader_cache.h"
+#include "shader/source/diagnostics.h"
 #include "shader/spirv/descriptor_sets.h"
 #include "shader/spirv/loop_limit.h"
-#include "shader/source/diagnostics.h"
 
 namespace pumice {
 namespace {
@@ -21,23 +21,23 @@ struct ProcessState {
 };
 
 ProcessState& state() {
-  static auto* const kept = new ProcessState;  // outlives every thread that compiles
-  return *kept;
+  static auto* const instance = new ProcessState;  // outlives every thread that compiles
+  return *instance;
 }
 
 std::shared_ptr<const Shader> make_shader(const std::string& key, const std::string& name, const ShaderOptions& options,
-                                          const ShaderHead& head, const std::optional<LocalSize>& local_size, CompiledShader compiled) {
+                                          const ShaderPrefix& prefix, const std::optional<LocalSize>& local_size, CompiledShader compiled) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
   shader->key = key;
   shader->options = options;
-  shader->preamble = head.version_and_preamble;
+  shader->preamble = prefix.version_and_preamble;
   shader->interface = reflect(compiled.spirv);
   shader->interface.guarded = compiled.guarded;
-  shader->interface.is_chosen = compiled.is_chosen;
-  shader->interface.must_divide = compiled.must_divide;
-  shader->interface.is_sized = local_size.has_value();
-  shader->lacks_local_size = std::move(compiled.lacks_local_size);
+  shader->interface.chooses_local_size = compiled.chooses_local_size;
+  shader->interface.local_size_must_divide = compiled.local_size_must_divide;
+  shader->interface.has_requested_local_size = local_size.has_value();
+  shader->missing_local_size_error = std::move(compiled.missing_local_size_error);
   shader->spirv = std::move(compiled.spirv);
   shader->warnings = std::move(compiled.warnings);
   shader->debug = std::move(compiled.debug);
@@ -54,9 +54,9 @@ std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader,
 
 // Returns the shader of a disk entry; null if there is none or if another compiler wrote it.
 std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
-                                               const ShaderHead& head, const std::optional<LocalSize>& local_size) {
+                                               const ShaderPrefix& prefix, const std::optional<LocalSize>& local_size) {
   try {
-    if (auto cached = read_cached_shader(key)) return make_shader(key, name, options, head, local_size, std::move(*cached));
+    if (auto cached = read_cached_shader(key)) return make_shader(key, name, options, prefix, local_size, std::move(*cached));
   } catch (const Error&) {
   }
   return nullptr;
@@ -71,54 +71,55 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   if (local_size && std::ranges::find(*local_size, 0u) != local_size->end())
     throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 on", "0");
   const SourceSet sources(name, source, includes);
-  const ShaderHead head = shader_head(sources, options, macros);
-  const std::string key = shader_key(sources, head, options, local_size);
+  const ShaderPrefix prefix = make_shader_prefix(sources, options, macros);
+  const std::string key = shader_key(sources, prefix, options, local_size);
   if (auto shader = state().cache.find(key)) {
     ++state().from_memory;
     span.rename("shader from memory");
     return with_options(std::move(shader), options);
   }
-  if (auto shader = shader_from_disk(key, name, options, head, local_size)) {
+  if (auto shader = shader_from_disk(key, name, options, prefix, local_size)) {
     ++state().from_disk;
     span.rename("shader from disk");
     return with_options(state().cache.insert(key, std::move(shader)), options);
   }
-  CompiledShader compiled = compile_to_spirv(sources, head, options, local_size);
+  CompiledShader compiled = compile_to_spirv(sources, prefix, options, local_size);
   ++state().compiled;
   write_cached_shader(key, compiled);
-  return with_options(state().cache.insert(key, make_shader(key, name, options, head, local_size, std::move(compiled))), options);
+  return with_options(state().cache.insert(key, make_shader(key, name, options, prefix, local_size, std::move(compiled))), options);
 }
 
-std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options) {
+std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
   shader->key = Sha256().field("spirv").bytes(std::as_bytes(std::span(spirv))).hex();
   shader->options = options;
   shader->spirv = spirv;
-  flatten_sets(shader->spirv);
+  flatten_descriptor_sets(shader->spirv);
   shader->interface = reflect(shader->spirv);
-  shader->interface.must_divide = true;  // a foreign module may write out of bounds in extra invocations
+  shader->interface.local_size_must_divide = true;  // a foreign module may write out of bounds in extra invocations
   return shader;
 }
 
-std::string loop_places(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
-                        const Includes& includes, const std::optional<LocalSize>& local_size) try {
+std::string find_loop_locations(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
+                                const Includes& includes, const std::optional<LocalSize>& local_size) try {
   options.source_lines = true;
   const SourceSet sources(name, source, includes);
   std::string text;
-  for (const auto& [file, line] : loop_lines(compile_to_spirv(sources, shader_head(sources, options, macros), options, local_size).spirv))
-    text += (text.empty() ? "" : ", ") + shown_name(sources, file) + ":" + std::to_string(line);
+  for (const auto& [file, line] :
+       find_loop_lines(compile_to_spirv(sources, make_shader_prefix(sources, options, macros), options, local_size).spirv))
+    text += (text.empty() ? "" : ", ") + display_name(sources, file) + ":" + std::to_string(line);
   return text;
 } catch (const Error&) {  // an included file has changed
   return {};
 }
 
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {
-  return SourceSet(name, source, includes).looked_for();
+  return SourceSet(name, source, includes).searched_files();
 }
 
 std::string Shader::disassemble() const {
-  return disassembled(spirv);
+  return disassemble_spirv(spirv);
 }
 
 CompileCounts compile_counts() {

@@ -8,29 +8,29 @@
 
 #include "shader/debug/debug_table.h"
 #include "shader/preamble/shader_options.h"
-#include "shader/spirv/interface.h"
 #include "shader/source/shader_prefix.h"
 #include "shader/source/source_set.h"
+#include "shader/spirv/interface.h"
 
 namespace pumice {
 
 struct CompiledShader {
   std::vector<uint32_t> spirv;
   bool guarded = false;
-  bool is_chosen = false, must_divide = false;  // same as in Interface
-  std::string lacks_local_size;
+  bool chooses_local_size = false, local_size_must_divide = false;  // same as in Interface
+  std::string missing_local_size_error;
   std::vector<std::string> warnings;
   DebugTable debug;
 };
 
 // Returns the text that precedes the shader's source. Throws ShaderCompileError for an invalid macro.
-ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
+ShaderPrefix make_shader_prefix(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
 
 // Compiles a shader; loads glslang if needed. Throws ShaderCompileError or UnsupportedError.
-CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size);
 
 // Disassembles SPIR-V. Loads glslang, which implements it.
-std::string disassembled(const std::vector<uint32_t>& spirv);
+std::string disassemble_spirv(const std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

@@ -10,8 +10,8 @@
 
 #include "shader/debug/debug_table.h"
 #include "shader/preamble/shader_options.h"
-#include "shader/spirv/interface.h"
 #include "shader/source/source_set.h"
+#include "shader/spirv/interface.h"
 
 namespace pumice {
 
@@ -23,7 +23,8 @@ struct Shader {
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
-  std::string lacks_local_size;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; empty if it can
+  std::string
+      missing_local_size_error;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; empty if it can
   DebugTable debug;
 
   std::string disassemble() const;  // SPIR-V disassembly
@@ -39,11 +40,11 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
                                       const std::optional<LocalSize>& local_size = {});
 
 // Returns the shader of a module that another compiler produced. Throws ShaderCompileError if it is malformed or lacks argument names.
-std::shared_ptr<const Shader> shader_of(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options);
+std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options);
 
 // Returns the locations of a shader's loops, "kernel:6, kernel:9"; empty if unknown.
-std::string loop_places(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
-                        const Includes& includes, const std::optional<LocalSize>& local_size);
+std::string find_loop_locations(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
+                                const Includes& includes, const std::optional<LocalSize>& local_size);
 
 // Returns the files on disk that compile() reads besides the shader itself, including those that it looked for and did not find.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);

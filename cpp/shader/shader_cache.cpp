@@ -19,10 +19,10 @@ constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
 // The fixed-size head of an entry; NUL-terminated strings and the SPIR-V follow.
-struct EntryHead {
-  uint32_t guarded = 0, is_chosen = 0, must_divide = 0;
+struct EntryHeader {
+  uint32_t guarded = 0, chooses_local_size = 0, local_size_must_divide = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
-  uint32_t text_bytes = 0;
+  uint32_t string_bytes = 0;
 };
 
 std::string entry_name(const std::string& key) {
@@ -35,15 +35,15 @@ void append_bytes(std::vector<std::byte>& payload, const void* data, size_t byte
 }
 
 // Reads the strings of an entry in order; throws Error if there are no more.
-class TextReader {
+class StringReader {
  public:
-  explicit TextReader(std::string_view texts) : texts_(texts) {}
+  explicit StringReader(std::string_view strings) : strings_(strings) {}
 
   std::string text() {
-    const size_t end = texts_.find('\0');
+    const size_t end = strings_.find('\0');
     if (end == std::string_view::npos) throw Error("a cached shader lacks a text");
-    const std::string found(texts_.substr(0, end));
-    texts_.remove_prefix(end + 1);
+    const std::string found(strings_.substr(0, end));
+    strings_.remove_prefix(end + 1);
     return found;
   }
 
@@ -54,15 +54,15 @@ class TextReader {
     return value;
   }
 
-  bool is_at_end() const { return texts_.empty(); }
+  bool is_at_end() const { return strings_.empty(); }
 
  private:
-  std::string_view texts_;
+  std::string_view strings_;
 };
 
 }  // namespace
 
-std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+std::string shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
                        const std::optional<LocalSize>& local_size) {
   Sha256 hash;
   hash.field(kFormat)
@@ -71,9 +71,9 @@ std::string shader_key(const SourceSet& sources, const ShaderHead& head, const S
       .field(static_cast<uint64_t>(options.debug))
       .field(static_cast<uint64_t>(options.guard))
       .field(static_cast<uint64_t>(options.guard_declared))
-      .field(local_size ? declaration(*local_size) : std::string())
-      .field(head.version_and_preamble)
-      .field(head.macros);
+      .field(local_size ? local_size_declaration(*local_size) : std::string())
+      .field(prefix.version_and_preamble)
+      .field(prefix.macros);
   for (const auto& file : sources.files()) hash.field(file.name).field(file.text);
   return hash.hex();
 }
@@ -99,52 +99,53 @@ std::shared_ptr<const Shader> ShaderMemoryCache::insert(const std::string& key, 
 }
 
 std::vector<std::byte> serialize_shader(const CompiledShader& shader) {
-  std::string texts;
-  const auto add = [&](const std::string& text) { texts += text + '\0'; };
-  add(shader.lacks_local_size);
+  std::string strings;
+  const auto add = [&](const std::string& text) { strings += text + '\0'; };
+  add(shader.missing_local_size_error);
   for (const auto& warning : shader.warnings) add(warning);
   for (const auto& format : shader.debug.formats) add(format.file), add(std::to_string(format.line)), add(format.text);
   for (const auto& access : shader.debug.accesses) {
     add(access.file), add(std::to_string(access.line)), add(access.buffer);
     add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
   }
-  EntryHead head{shader.guarded,
-                 shader.is_chosen,
-                 shader.must_divide,
-                 static_cast<uint32_t>(shader.warnings.size()),
-                 static_cast<uint32_t>(shader.debug.formats.size()),
-                 static_cast<uint32_t>(shader.debug.accesses.size()),
-                 static_cast<uint32_t>(texts.size())};
+  EntryHeader header{shader.guarded,
+                     shader.chooses_local_size,
+                     shader.local_size_must_divide,
+                     static_cast<uint32_t>(shader.warnings.size()),
+                     static_cast<uint32_t>(shader.debug.formats.size()),
+                     static_cast<uint32_t>(shader.debug.accesses.size()),
+                     static_cast<uint32_t>(strings.size())};
   std::vector<std::byte> payload;
-  append_bytes(payload, &head, sizeof head);
-  append_bytes(payload, texts.data(), texts.size());
+  append_bytes(payload, &header, sizeof header);
+  append_bytes(payload, strings.data(), strings.size());
   append_bytes(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
   return payload;
 }
 
 std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) try {
-  EntryHead head;
-  if (payload.size() < sizeof head) return {};
-  std::memcpy(&head, payload.data(), sizeof head);
-  payload = payload.subspan(sizeof head);
-  if (std::max({head.guarded, head.is_chosen, head.must_divide}) > 1) return {};
-  if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
+  EntryHeader header;
+  if (payload.size() < sizeof header) return {};
+  std::memcpy(&header, payload.data(), sizeof header);
+  payload = payload.subspan(sizeof header);
+  if (std::max({header.guarded, header.chooses_local_size, header.local_size_must_divide}) > 1) return {};
+  if (header.string_bytes > payload.size() || (payload.size() - header.string_bytes) % sizeof(uint32_t) != 0) return {};
   CompiledShader shader;
-  shader.guarded = head.guarded != 0, shader.is_chosen = head.is_chosen != 0, shader.must_divide = head.must_divide != 0;
-  TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
-  shader.lacks_local_size = reader.text();
-  for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());
-  for (uint32_t i = 0; i < head.formats; ++i) {
+  shader.guarded = header.guarded != 0, shader.chooses_local_size = header.chooses_local_size != 0,
+  shader.local_size_must_divide = header.local_size_must_divide != 0;
+  StringReader reader({reinterpret_cast<const char*>(payload.data()), header.string_bytes});
+  shader.missing_local_size_error = reader.text();
+  for (uint32_t i = 0; i < header.warnings; ++i) shader.warnings.push_back(reader.text());
+  for (uint32_t i = 0; i < header.formats; ++i) {
     auto& format = shader.debug.formats.emplace_back();
     format.file = reader.text(), format.line = reader.number(), format.text = reader.text();
   }
-  for (uint32_t i = 0; i < head.accesses; ++i) {
+  for (uint32_t i = 0; i < header.accesses; ++i) {
     auto& access = shader.debug.accesses.emplace_back();
     access.file = reader.text(), access.line = reader.number(), access.buffer = reader.text();
     const std::string kind = reader.text();
     access.signed_index = kind.starts_with('s'), access.writes = kind.ends_with('w');
   }
-  payload = payload.subspan(head.text_bytes);
+  payload = payload.subspan(header.string_bytes);
   if (!reader.is_at_end() || payload.empty()) return {};
   shader.spirv.resize(payload.size() / sizeof(uint32_t));
   std::memcpy(shader.spirv.data(), payload.data(), payload.size());

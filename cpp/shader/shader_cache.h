@@ -17,7 +17,7 @@
 namespace pumice {
 
 // Returns the key of an entry: a hash of sources, options and compiler version. Loads nothing.
-std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+std::string shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
                        const std::optional<LocalSize>& local_size);
 
 // LRU cache of this process's shaders. Thread-safe.

@@ -111,26 +111,26 @@ if TYPE_CHECKING:
     from .model.model import Model as Model
     from .model.parallel_model import ParallelModel as ParallelModel
     from .profiling.comparison import Comparison as Comparison
-    from .profiling.memory import MemoryMap as MemoryMap
-    from .profiling.memory import memory_map as memory_map
     from .profiling.device_peaks import Peaks as Peaks
     from .profiling.device_peaks import calibrate as calibrate
+    from .profiling.memory import MemoryMap as MemoryMap
+    from .profiling.memory import memory_map as memory_map
     from .profiling.profile import Profile as Profile
     from .profiling.profile import profile as profile
     from .tools.operator_catalogue import OperatorSchema as OperatorSchema
     from .tools.operator_catalogue import operators as operators
     from .tools.version_info import show_versions as show_versions
     from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
+    from .validation.precision_tuner import TunedPrecision as TunedPrecision
+    from .validation.precision_tuner import tune_precision as tune_precision
     from .validation.reduce import Reduction as Reduction
     from .validation.reduce import reduce as reduce
     from .validation.report import ValidationReport as ValidationReport
-    from .validation.precision_tuner import TunedPrecision as TunedPrecision
-    from .validation.precision_tuner import tune_precision as tune_precision
     from .validation.validate import validate as validate
 
-_HOMES = {
-    "OperatorSchema": "tools.catalogue",
-    "operators": "tools.catalogue",
+_PUBLIC_MODULES = {
+    "OperatorSchema": "tools.operator_catalogue",
+    "operators": "tools.operator_catalogue",
     "ElementwiseOperator": "importer.expression_operator",
     "operator": "importer.expression_operator",
     "KernelOperator": "importer.kernel_operator",
@@ -141,23 +141,23 @@ _HOMES = {
     "Model": "model.model",
     "ParallelModel": "model.parallel_model",
     "load": "model.loading",
-    "load_image": "device.images",
+    "load_image": "device.image_loading",
     "Kernel": "device.kernel",
     "KernelTimes": "device.kernel_times",
     "Tuning": "device.tuning",
     "export_tuning": "device.tuning_exchange",
     "import_tuning": "device.tuning_exchange",
-    "show_versions": "tools.versions",
+    "show_versions": "tools.version_info",
     "KernelStatistics": "device.kernel_statistics",
-    "TunedPrecision": "validation.tuner",
+    "TunedPrecision": "validation.precision_tuner",
     "onnxruntime_candidate": "validation.candidate",
     "Comparison": "profiling.comparison",
-    "Peaks": "profiling.peaks",
+    "Peaks": "profiling.device_peaks",
     "Profile": "profiling.profile",
-    "calibrate": "profiling.peaks",
+    "calibrate": "profiling.device_peaks",
     "profile": "profiling.profile",
     "ValidationReport": "validation.report",
-    "tune_precision": "validation.tuner",
+    "tune_precision": "validation.precision_tuner",
     "Reduction": "validation.reduce",
     "reduce": "validation.reduce",
     "validate": "validation.validate",
@@ -165,15 +165,15 @@ _HOMES = {
 _MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text")
 
 
-def _repr_html_(shown: Any) -> str:
-    from .base.html import html_of
+def _repr_html_(obj: Any) -> str:
+    from .base.html import render_html
 
-    return html_of(shown)
+    return render_html(obj)
 
 
-for _shown in (Context, DeviceInfo, Shader, Tensor, TensorDesc):
-    setattr(_shown, "_repr_html_", _repr_html_)  # noqa: B010  # the stubs declare no such attribute
-del _shown
+for _displayed in (Context, DeviceInfo, Shader, Tensor, TensorDesc):
+    setattr(_displayed, "_repr_html_", _repr_html_)  # noqa: B010  # the stubs declare no such attribute
+del _displayed
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -188,12 +188,12 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return import_module(f".{name}", __name__)
-    if name not in _HOMES:
+    if name not in _PUBLIC_MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(import_module(f".{_PUBLIC_MODULES[name]}", __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *_PUBLIC_MODULES, *_MODULES})

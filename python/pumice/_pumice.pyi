@@ -100,7 +100,7 @@ class TensorDesc:
     Memory layout of a tensor: dtype, shape, strides in elements. An immutable value: comparable, hashable and picklable.
     """
     @staticmethod
-    def _repr_html_(shown: typing.Any) -> str:
+    def _repr_html_(obj: typing.Any) -> str:
         ...
     @staticmethod
     def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
@@ -268,7 +268,7 @@ class DeviceInfo:
     Identity, kind, features and limits of a Vulkan device. A value: comparable, hashable and picklable.
     """
     @staticmethod
-    def _repr_html_(shown: typing.Any) -> str:
+    def _repr_html_(obj: typing.Any) -> str:
         ...
     def __eq__(self, other: object) -> bool:
         ...
@@ -409,7 +409,7 @@ class Context:
     A logical device with its queue, timeline, allocator and features. Thread-safe. Also a context manager.
     """
     @staticmethod
-    def _repr_html_(shown: typing.Any) -> str:
+    def _repr_html_(obj: typing.Any) -> str:
         ...
     def __enter__(self) -> Context:
         ...
@@ -614,7 +614,7 @@ class Tensor:
     __array_priority__: typing.ClassVar[float] = 1000.0
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     @staticmethod
-    def _repr_html_(shown: typing.Any) -> str:
+    def _repr_html_(obj: typing.Any) -> str:
         ...
     def __abs__(self) -> Tensor:
         ...
@@ -984,7 +984,7 @@ class Shader:
     A compiled shader and its interface, reflected from the SPIR-V.
     """
     @staticmethod
-    def _repr_html_(shown: typing.Any) -> str:
+    def _repr_html_(obj: typing.Any) -> str:
         ...
     def __repr__(self) -> str:
         ...

@@ -33,7 +33,7 @@ class Timing(NamedTuple):
     runs: int
 
 
-def measure(
+def time_model(
     model: Model,
     arrays: Sequence[Array],
     runs: int,
@@ -45,18 +45,26 @@ def measure(
     arrays: its inputs in graph order. runs: measured calls. progress: called with the number of finished calls and `runs`. warm_up:
     unmeasured calls after the first.
     """
-    cold = model.warm_up(*arrays)
+    first_call = model.warm_up(*arrays)
     for _ in range(warm_up):
         model(*arrays)
     times = []
     for run in range(runs):
-        times.append(_seconds(lambda: model(*arrays)))
+        times.append(_time_call(lambda: model(*arrays)))
         if progress:
             progress(run + 1, runs)
-    device = _device_seconds(model, arrays)
-    ordered = np.sort(times)
-    p99 = float(np.quantile(ordered, 0.99, method="higher"))
-    return Timing(cold, float(ordered[0]), float(np.median(ordered)), p99, float(ordered.mean()), device, runs)
+    on_device = _device_seconds(model, arrays)
+    sorted_seconds = np.sort(times)
+    p99 = float(np.quantile(sorted_seconds, 0.99, method="higher"))
+    return Timing(
+        first_call,
+        float(sorted_seconds[0]),
+        float(np.median(sorted_seconds)),
+        p99,
+        float(sorted_seconds.mean()),
+        on_device,
+        runs,
+    )
 
 
 def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
@@ -64,7 +72,7 @@ def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
     program = model.program
     arrays = model.arguments(*arrays)
     try:
-        return sum(one.seconds for one in program.profile(arrays))
+        return sum(dispatch.seconds for dispatch in program.profile(arrays))
     except UnsupportedError:
         execution = program.execution(measure=True)
     for value, array in zip(program.inputs, arrays, strict=True):
@@ -73,14 +81,14 @@ def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
     return float(execution.timing["on_device"])
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def _time_call(call: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 # Code that runs in a fresh process. argv: the model, the precision, an .npz with the inputs in graph order, the parent's clock.
-_FIRST_RESULT = """
+_FIRST_RESULT_SCRIPT = """
 import time
 marks = [("process start", time.monotonic())]
 import numpy
@@ -115,7 +123,7 @@ class FirstResult(NamedTuple):
     onnx: bool  # whether the onnx package was imported
 
 
-def first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
+def measure_first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
     """Time two fresh processes: one with empty caches, then one with the first one's caches. Raise Error if a process fails."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
@@ -126,14 +134,14 @@ def first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[F
             "__GL_SHADER_DISK_CACHE_PATH": folder,
         }
         arguments = (path, precision, archive)
-        return _first_result(arguments, caches), _first_result(arguments, caches)
+        return _measure_first_result(arguments, caches), _measure_first_result(arguments, caches)
 
 
-def _first_result(arguments: tuple[str, ...], caches: dict[str, str]) -> FirstResult:
+def _measure_first_result(arguments: tuple[str, ...], caches: dict[str, str]) -> FirstResult:
     environment = {**os.environ, **caches}
     environment.pop("PUMICE_NO_CACHE", None)
-    command = [sys.executable, "-c", _FIRST_RESULT, *arguments, repr(time.monotonic())]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Error(f"a fresh process did not reach its first result:\n{done.stderr}")
-    return FirstResult(**json.loads(done.stdout.splitlines()[-1]))
+    command = [sys.executable, "-c", _FIRST_RESULT_SCRIPT, *arguments, repr(time.monotonic())]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise Error(f"a fresh process did not reach its first result:\n{process.stderr}")
+    return FirstResult(**json.loads(process.stdout.splitlines()[-1]))

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 DATA = Path(__file__).parent / "data" / "digits"
 SHADES = " ░▒▓█"
 BAR_CELLS = 8  # two digits fit side by side in 80 columns
-SHOWN_CLASSES = 3
+NUM_SHOWN_CLASSES = 3
 
 KERNEL = """\
 layout(binding = 0) readonly  buffer X { sfp x[]; };
@@ -51,14 +51,14 @@ def sample_images() -> Array:
     return np.concatenate([pumice.load_image(path, mode="L", size=8, resample="box", scale="1/255") for path in paths])
 
 
-def drawn(image: Array) -> str:
+def draw_image(image: Array) -> str:
     """Draw the image as text, two characters per pixel."""
     levels = np.rint(image * (len(SHADES) - 1)).astype(int)
     return "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
 
 
-def bars(probabilities: Array) -> str:
-    best = np.argsort(-probabilities)[:SHOWN_CLASSES]
+def format_bars(probabilities: Array) -> str:
+    best = np.argsort(-probabilities)[:NUM_SHOWN_CLASSES]
     return "\n".join(
         f"{digit} {'█' * round(float(probabilities[digit]) * BAR_CELLS):<{BAR_CELLS}} {probabilities[digit]:7.2%}"
         for digit in best
@@ -69,19 +69,19 @@ def classify_samples(console: Console, model: pumice.Model, images: Array) -> No
     panels = []
     for (image,), probabilities in zip(images, model(images), strict=True):
         content = Table.grid(padding=(0, 1))
-        content.add_row(Text(drawn(image)), Text(bars(probabilities)))
+        content.add_row(Text(draw_image(image)), Text(format_bars(probabilities)))
         panels.append(Panel(content, title=f"it is a {probabilities.argmax()}", expand=False))
     console.print(Columns(panels))
 
 
 def show_accuracy(console: Console, model: pumice.Model) -> None:
-    held_back = np.load(DATA / "holdback.npz")
-    images = (held_back["images"][:, None] / 16).astype("float32")
+    holdout = np.load(DATA / "holdback.npz")
+    images = (holdout["images"][:, None] / 16).astype("float32")
     start = time.perf_counter()
-    right = model(images).argmax(axis=1) == held_back["labels"]
+    is_correct = model(images).argmax(axis=1) == holdout["labels"]
     seconds = time.perf_counter() - start
     console.print(
-        f"Held-back digits: {right.sum()} of {right.size} right ({right.mean():.2%}), one batch, {seconds:.4f} s"
+        f"Held-back digits: {is_correct.sum()} of {is_correct.size} right ({is_correct.mean():.2%}), one batch, {seconds:.4f} s"
     )
 
 
@@ -117,9 +117,9 @@ def run(console: Console) -> bool:
             classify_samples(console, model, images)
             show_accuracy(console, model)
             console.print()
-            nodes = check_nodes(console, model, images)
+            nodes_ok = check_nodes(console, model, images)
         console.print()
-        return run_kernel(console, context) and nodes
+        return run_kernel(console, context) and nodes_ok
 
 
 def main() -> int:

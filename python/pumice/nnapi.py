@@ -27,5 +27,5 @@ def operations(level: int = EXPERIMENTAL) -> list[Operation]:
     """
     if level < 1:
         raise ValueError(f"level: a feature level from 1 on expected; given {level}")
-    rows = [Operation(one.name, one.level, one.summary) for one in _pumice.nnapi_operations()]
-    return sorted(one for one in rows if one.level <= level)
+    rows = [Operation(operation.name, operation.level, operation.summary) for operation in _pumice.nnapi_operations()]
+    return sorted(operation for operation in rows if operation.level <= level)

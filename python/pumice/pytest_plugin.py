@@ -12,9 +12,9 @@ import pytest
 import pumice
 
 from .plugin import collection, isolation, leaks, options
-from .plugin.cells import Cell, kind_of
+from .plugin.cells import Cell, get_kind_label
 from .plugin.outcome import Outcomes
-from .plugin.state import FIXTURES, RUN, Run, cell_of, run_of
+from .plugin.state import FIXTURES, RUN, Run, get_cell, get_run
 
 if TYPE_CHECKING:
     from .validation.report import ValidationReport
@@ -31,15 +31,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     run = config.stash[RUN] = Run(config)
     config.add_cleanup(run.close)
-    sends = isolation.is_cell_process(config) or hasattr(config, "workerinput")
-    config.pluginmanager.register(Outcomes(config, sends), "pumice-outcomes")
+    is_subprocess = isolation.is_cell_process(config) or hasattr(config, "workerinput")
+    config.pluginmanager.register(Outcomes(config, is_subprocess), "pumice-outcomes")
     collection.add_folders(config)
     isolation.configure(config)
 
 
-def _wants_header(config: pytest.Config) -> bool:
+def _needs_header(config: pytest.Config) -> bool:
     """Return whether to print the header; False for runs that do not use pumice, because opening a device is slow."""
-    if config.getoption("--pumice-device") or run_of(config).was_named:
+    if config.getoption("--pumice-device") or get_run(config).has_env_device:
         return True
     others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
     return any(getattr(plugin, "pumice", None) is pumice for plugin in others)
@@ -51,57 +51,61 @@ def _device_lines(run: Run) -> list[str]:
     precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
     if run.is_matrix or run.isolated:
         lines = []
-        for place in run.places:
-            name = f"{place.info.name} ({kind_of(place.info)})" if place.info else "the default device"
-            lines.append(f"{begin} {name}, {precisions}{place.note and '; ' + place.note}")
+        for matrix_device in run.matrix_devices:
+            name = (
+                f"{matrix_device.info.name} ({get_kind_label(matrix_device.info)})"
+                if matrix_device.info
+                else "the default device"
+            )
+            lines.append(f"{begin} {name}, {precisions}{matrix_device.note and '; ' + matrix_device.note}")
         return lines
-    (place,) = run.places
+    (matrix_device,) = run.matrix_devices
     try:
-        context = run.context(place)
+        context = run.context(matrix_device)
     except pumice.Error as error:
         return [f"{begin} no device: {error}"]
-    choice = f"{context.choice}{place.note and ', ' + place.note}"
-    return [f"{begin} {context.info.name} ({kind_of(context.info)}), {precisions}; {choice}"]
+    choice = f"{context.choice}{matrix_device.note and ', ' + matrix_device.note}"
+    return [f"{begin} {context.info.name} ({get_kind_label(context.info)}), {precisions}; {choice}"]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str] | None:
-    return _device_lines(run_of(config)) if _wants_header(config) else None
+    return _device_lines(get_run(config)) if _needs_header(config) else None
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str] | None:
     """Print the device lines if tests use the fixtures although no conftest imports pumice."""
-    if _wants_header(config) or not any(cell_of(item) for item in items):
+    if _needs_header(config) or not any(get_cell(item) for item in items):
         return None
-    return _device_lines(run_of(config))
+    return _device_lines(get_run(config))
 
 
 # ---- tests
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    run = run_of(metafunc.config)
+    run = get_run(metafunc.config)
     if run.is_matrix and not FIXTURES.isdisjoint(metafunc.fixturenames):
         labels = [cell.label for cell in run.cells]
         metafunc.parametrize("pumice_cell", run.cells, ids=labels, indirect=True, scope="session")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return collection.collected(file_path, parent)
+    return collection.collect_model_file(file_path, parent)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the tests by cell, those without a cell first."""
-    run = run_of(config)
+    run = get_run(config)
     if run.is_matrix or run.isolated:
-        items.sort(key=lambda item: run.cells.index(cell) if (cell := cell_of(item)) else -1)
+        items.sort(key=lambda item: run.cells.index(cell) if (cell := get_cell(item)) else -1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    cell = cell_of(item)
-    watched = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
-    with leaks.watched(run_of(item.config).context(cell.place)) if cell and watched else nullcontext():
+    cell = get_cell(item)
+    leak_check = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
+    with leaks.leak_check(get_run(item.config).context(cell.matrix_device)) if cell and leak_check else nullcontext():
         return (yield)
 
 
@@ -111,14 +115,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.fixture(scope="session")
 def pumice_cell(request: pytest.FixtureRequest) -> Cell:
     """The matrix cell: a device and a precision."""
-    given: Cell = getattr(request, "param", None) or run_of(request.config).cells[0]
-    return given
+    current_cell: Cell = getattr(request, "param", None) or get_run(request.config).cells[0]
+    return current_cell
 
 
 @pytest.fixture(scope="session")
 def pumice_context(request: pytest.FixtureRequest, pumice_cell: Cell) -> pumice.Context:
     """The context of the device under test, shared by the whole run; the default context during its tests."""
-    return run_of(request.config).context(pumice_cell.place)
+    return get_run(request.config).context(pumice_cell.matrix_device)
 
 
 @pytest.fixture(scope="session")

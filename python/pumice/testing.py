@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .base.accuracy_statistics import Interval, McNemar, mcnemar, wilson
 from .base.element_types import Array
 from .base.errors import InputError
-from .base.host_arrays import numpy_of
-from .base.accuracy_statistics import Interval, McNemar, mcnemar, wilson
+from .base.host_arrays import to_numpy
 
 __all__ = ["Accuracy", "Difference", "Interval", "McNemar", "accuracy", "assert_close", "compare", "mcnemar", "wilson"]
 
@@ -24,7 +24,7 @@ TOLERANCES = {
 _MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
-class Worst(NamedTuple):
+class MaxError(NamedTuple):
     """The largest error of one kind, and its index."""
 
     error: float
@@ -42,9 +42,9 @@ class Difference(NamedTuple):
     elements: int
     mismatched: int
     first: tuple[int, ...] | None  # index of the first mismatched element
-    absolute: Worst
-    relative: Worst
-    ulp: Worst | None
+    absolute: MaxError
+    relative: MaxError
+    ulp: MaxError | None
 
     @property
     def close(self) -> bool:
@@ -70,7 +70,7 @@ def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
     return max(pairs, default=(0.0, 0.0))
 
 
-def _wide(array: Array) -> Array:
+def _to_comparable(array: Array) -> Array:
     """Convert to a type that can represent all values and their differences."""
     if array.dtype.kind in "biu" and array.dtype.itemsize < 8:
         return array.astype(np.int64)
@@ -79,38 +79,38 @@ def _wide(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def _ordered(array: Array) -> Array:
+def _to_ordered_integers(array: Array) -> Array:
     """Map floats to integers of the same order, such that adjacent floats map to adjacent integers."""
     bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
     lowest = np.int64(-1) << np.int64(8 * array.dtype.itemsize - 1)
     return np.where(bits < 0, lowest - bits, bits)
 
 
-def _ulps(actual: Array, expected: Array) -> Array | None:
+def _ulp_distances(actual: Array, expected: Array) -> Array | None:
     """Return the differences in ULP of the less precise type; infinity if only one of the values is NaN."""
     names = [name for name in (_float_type(actual), _float_type(expected)) if name]
     if not names:
         return None
-    coarse = min(names, key=lambda name: _MANTISSA_BITS[name])
-    dtype = actual.dtype if str(actual.dtype) == coarse else expected.dtype
+    coarser_type = min(names, key=lambda name: _MANTISSA_BITS[name])
+    dtype = actual.dtype if str(actual.dtype) == coarser_type else expected.dtype
     a, b = (np.ascontiguousarray(array).astype(dtype) for array in (actual, expected))
-    ordered_a, ordered_b = _ordered(a), _ordered(b)
+    ordered_a, ordered_b = _to_ordered_integers(a), _to_ordered_integers(b)
     larger, smaller = np.maximum(ordered_a, ordered_b), np.minimum(ordered_a, ordered_b)
-    steps = (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)  # exact modulo 2**64
-    nan_a, nan_b = np.isnan(a), np.isnan(b)
-    steps[nan_a | nan_b] = np.inf
-    steps[nan_a & nan_b] = 0
-    return steps
+    distances = (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)  # exact modulo 2**64
+    is_nan_a, is_nan_b = np.isnan(a), np.isnan(b)
+    distances[is_nan_a | is_nan_b] = np.inf
+    distances[is_nan_a & is_nan_b] = 0
+    return distances
 
 
-def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _unravel_index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
 
 
-def _worst(errors: Array, actual: Array, expected: Array) -> Worst:
+def _max_error(errors: Array, actual: Array, expected: Array) -> MaxError:
     """Return the largest error; `errors` are flat."""
     flat = int(np.argmax(errors))
-    return Worst(float(errors[flat]), _index(flat, actual.shape), actual.flat[flat], expected.flat[flat])
+    return MaxError(float(errors[flat]), _unravel_index(flat, actual.shape), actual.flat[flat], expected.flat[flat])
 
 
 def compare(
@@ -122,33 +122,34 @@ def compare(
     is masked.
     """
     a, b = (
-        numpy_of(given, name, "an array", "argument") for name, given in (("actual", actual), ("expected", expected))
+        to_numpy(operand, name, "an array", "argument")
+        for name, operand in (("actual", actual), ("expected", expected))
     )
     if a.shape != b.shape:
         raise AssertionError(f"shapes differ: expected {list(b.shape)}, given {list(a.shape)}")
     default_rtol, default_atol = default_tolerance(a, b)
     if a.size == 0:
-        nothing = Worst(0.0, (), None, None)
-        return Difference(0, 0, None, nothing, nothing, None)
-    wide_a, wide_b = _wide(a).ravel(), _wide(b).ravel()
+        no_error = MaxError(0.0, (), None, None)
+        return Difference(0, 0, None, no_error, no_error, None)
+    comparable_a, comparable_b = _to_comparable(a).ravel(), _to_comparable(b).ravel()
     with np.errstate(all="ignore"):
-        absolute = np.abs(wide_a - wide_b)
-        same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+        absolute = np.abs(comparable_a - comparable_b)
+        same = (comparable_a == comparable_b) | (np.isnan(comparable_a) & np.isnan(comparable_b))
         absolute = np.where(same, 0, np.where(np.isnan(absolute), np.inf, absolute))
-        magnitude = np.abs(wide_b)
+        magnitude = np.abs(comparable_b)
         relative = np.where(same, 0, absolute / magnitude)
         relative = np.where(np.isnan(relative), np.inf, relative)
         allowed = (default_atol if atol is None else atol) + (default_rtol if rtol is None else rtol) * magnitude
         wrong = ~same & ~((absolute <= allowed) & np.isfinite(magnitude))
-    ulps = _ulps(a.ravel(), b.ravel())
+    ulps = _ulp_distances(a.ravel(), b.ravel())
     mismatched = np.flatnonzero(wrong)
     return Difference(
         a.size,
         len(mismatched),
-        _index(int(mismatched[0]), a.shape) if len(mismatched) else None,
-        _worst(absolute, a, b),
-        _worst(relative, a, b),
-        None if ulps is None else _worst(ulps, a, b),
+        _unravel_index(int(mismatched[0]), a.shape) if len(mismatched) else None,
+        _max_error(absolute, a, b),
+        _max_error(relative, a, b),
+        None if ulps is None else _max_error(ulps, a, b),
     )
 
 
@@ -197,15 +198,15 @@ class Accuracy(NamedTuple):
         return f"{text}; {self.comparison}" if self.comparison else text
 
 
-def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
+def _class_indices(predictions: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
     """Return class indices: integers [N] as they are, or the argmax of scores [N, classes]; ties take the first class.
 
     Also return a mask of the rows with a prediction: a row with NaN among its scores has none.
     """
-    array = numpy_of(given, name, "classes or scores", "argument")
-    answered: Array = np.ones(len(array) if array.ndim else 0, bool)
+    array = to_numpy(predictions, name, "classes or scores", "argument")
+    has_prediction: Array = np.ones(len(array) if array.ndim else 0, bool)
     if array.ndim == 2 and array.shape[1]:
-        answered = np.asarray((array == array).all(axis=1))  # False for NaN
+        has_prediction = np.asarray((array == array).all(axis=1))  # False for NaN
         array = array.argmax(axis=1)
     elif array.ndim != 1 or array.dtype.kind not in "biu":
         raise InputError(
@@ -213,7 +214,7 @@ def _classes(given: npt.ArrayLike, name: str, count: int | None = None) -> tuple
         )
     if not len(array) or (count is not None and len(array) != count):
         raise InputError(f"accuracy: {name}: expected {count or 'some'} answers, given {len(array)}")
-    return array, answered
+    return array, has_prediction
 
 
 def accuracy(
@@ -231,16 +232,20 @@ def accuracy(
     if their intervals overlap. confidence: between 0 and 1. For the formulae see `wilson` and `mcnemar`. Raise InputError for invalid
     arguments, such as different numbers of rows or NaN labels.
     """
-    truth, known = _classes(labels, "labels")
-    if not known.all():
-        raise InputError(f"accuracy: labels: expected a class in each row, given NaN in row {int(np.argmin(known))}")
-    given, answered = _classes(answers, "answers", len(truth))
-    ours = (given == truth) & answered
+    true_classes, has_label = _class_indices(labels, "labels")
+    if not has_label.all():
+        raise InputError(
+            f"accuracy: labels: expected a class in each row, given NaN in row {int(np.argmin(has_label))}"
+        )
+    predicted, has_prediction = _class_indices(answers, "answers", len(true_classes))
+    our_correct = (predicted == true_classes) & has_prediction
     comparison = None
     if reference is not None:
-        others, told = _classes(reference, "reference", len(truth))
-        theirs = (others == truth) & told
-        comparison = mcnemar(int((ours & ~theirs).sum()), int((theirs & ~ours).sum()))
-    right = int(ours.sum())
-    interval = wilson(right, len(truth), confidence)
-    return Accuracy(right, len(truth), interval, confidence, comparison, int((~answered).sum()))
+        reference_classes, has_reference = _class_indices(reference, "reference", len(true_classes))
+        reference_correct = (reference_classes == true_classes) & has_reference
+        comparison = mcnemar(
+            int((our_correct & ~reference_correct).sum()), int((reference_correct & ~our_correct).sum())
+        )
+    right = int(our_correct.sum())
+    interval = wilson(right, len(true_classes), confidence)
+    return Accuracy(right, len(true_classes), interval, confidence, comparison, int((~has_prediction).sum()))

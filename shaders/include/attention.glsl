@@ -1,11 +1,13 @@
 // Shared by the attention kernels: y = softmax(scale q k^T + mask) v, all [batch, heads, seq, size], with any strides except on the last
 // axis. Online softmax: one pass over the keys with a running maximum and sum; scores are never stored.
-// MASKED 1: bool mask; a key is visible if its mask element is MASK_SHOWS; otherwise its score is HIDDEN. 2: additive mask.
-// COUNTED: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0, otherwise NaN.
-// PARTS: split-K into chunks of p.stretch keys, merged by attention_combine. MEETS: the last workgroup of a row tile to finish merges them.
-// VEC4, Y_VEC4: heads are aligned vec4s. EIGHTS: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
-// INT8: int8 K and V with a scale per cache row and head; no mask. BY_SCORE: softcap, or a scale that is negative or too small to put the
-// running maximum in unscaled units.
+// MASKED 1: bool mask; a key is visible if its mask element is MASK_VISIBLE; otherwise its score is MASKED_SCORE. 2: additive mask.
+// HAS_KV_LENGTHS: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0,
+// otherwise NaN.
+// SPLIT_KEYS: split-K into chunks of p.stretch keys, merged by attention_combine. MERGES_SPLITS: the last workgroup of a row tile to finish
+// merges them.
+// VEC4, Y_VEC4: heads are aligned vec4s. VEC8: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
+// INT8: int8 K and V with a scale per cache row and head; no mask. SCALE_FIRST: softcap, or a scale that is negative or too small to put
+// the running maximum in unscaled units.
 #include "include/attention_softmax.glsl"
 
 layout(push_constant) uniform parameter {
@@ -22,14 +24,14 @@ layout(push_constant) uniform parameter {
 #endif
   float scale, softcap;           // softcap: 0 for none
   int first, last;                // query i attends to keys i + first .. i + last
-#ifdef STAGE
+#ifdef SCORE_STAGE
   uint planes;                    // batch * heads
-#elif ORDERED && !PARTS
-  uint together;                  // number of heads whose longest workgroups are scheduled first
+#elif HEAD_GROUPS && !SPLIT_KEYS
+  uint head_group;                  // number of heads whose longest workgroups are scheduled first
 #else
-  uint stretch;
+  uint split_size;
 #endif
-  uint q_offset, k_offset, v_offset, y_offset, counts_offset;
+  uint q_offset, k_offset, v_offset, y_offset, kv_lengths_offset;
 #if !INT8
   uint mask_offset;
 #endif
@@ -38,7 +40,7 @@ layout(push_constant) uniform parameter {
 layout(constant_id = 0) const uint SIZE = 64u;    // head size of Q and K
 layout(constant_id = 1) const uint V_SIZE = 64u;  // head size of V
 
-#if EIGHTS
+#if VEC8
 #define Q_TYPE uvec4
 #define K_TYPE uvec4
 #elif VEC4
@@ -50,7 +52,7 @@ layout(constant_id = 1) const uint V_SIZE = 64u;  // head size of V
 #endif
 #if INT8
 #undef K_TYPE
-#if EIGHTS
+#if VEC8
 #define K_TYPE uvec2
 #else
 #define K_TYPE uint
@@ -61,33 +63,33 @@ layout(binding = 9) readonly buffer VScales { sfp v_scales[]; };
 layout(binding = 0) readonly buffer Q { Q_TYPE q[]; };
 layout(binding = 1) readonly buffer K { K_TYPE k[]; };
 layout(binding = 2) readonly buffer V { K_TYPE v[]; };
-#if MEETS
-#if FOURS_OF_PARTS
-layout(binding = 3) coherent buffer Parts { vec4 parts[]; };
+#if MERGES_SPLITS
+#if VEC4_PARTIALS
+layout(binding = 3) coherent buffer Partials { vec4 partials[]; };
 #else
-layout(binding = 3) coherent buffer Parts { float parts[]; };
+layout(binding = 3) coherent buffer Partials { float partials[]; };
 #endif
 layout(binding = 7) coherent buffer Finished { uint finished[]; };  // number of finished chunks per row tile; zero between dispatches
 #define HAS_Y 1
-#define Y_PLACE 6
-#elif PARTS
-layout(binding = 3) writeonly buffer Parts { float parts[]; };
+#define Y_BINDING 6
+#elif SPLIT_KEYS
+layout(binding = 3) writeonly buffer Partials { float partials[]; };
 #else
 #define HAS_Y 1
-#define Y_PLACE 3
+#define Y_BINDING 3
 #endif
 #if HAS_Y && Y_VEC4
-layout(binding = Y_PLACE) writeonly buffer Y { sfpvec4 y[]; };
+layout(binding = Y_BINDING) writeonly buffer Y { sfpvec4 y[]; };
 #elif HAS_Y
-layout(binding = Y_PLACE) buffer Y { sfp y[]; };
+layout(binding = Y_BINDING) buffer Y { sfp y[]; };
 #endif
 #if MASKED == 1
 layout(binding = 4) readonly buffer Mask { uint mask[]; };
 #elif MASKED == 2
 layout(binding = 4) readonly buffer Mask { sfp mask[]; };
 #endif
-#if COUNTED
-layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
+#if HAS_KV_LENGTHS
+layout(binding = 5) readonly buffer KvLengths { uvec2 kv_lengths[]; };
 #endif
 
 #include "include/epilogue.glsl"
@@ -98,68 +100,68 @@ float scale_of_k(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p
 float scale_of_v(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
 #endif
 
-#if !EIGHTS
+#if !VEC8
 // Loads elements i .. i + 3 of a head, i a multiple of 4; zero past the end of the head.
 #if VEC4
-#define LOAD_FOUR(name, x, size) \
+#define DEFINE_LOAD_VEC4(name, x, size) \
   vec4 name(uint at, uint i) { return i < (size) ? pm_load_vec4(x, (at + i) >> 2) : vec4(0.0); }
 #else
-#define LOAD_FOUR(name, x, size)                                                        \
+#define DEFINE_LOAD_VEC4(name, x, size)                                                        \
   vec4 name(uint at, uint i) {                                                          \
     vec4 four = vec4(0.0);                                                              \
     for (uint j = 0u; j < 4u; ++j) if (i + j < (size)) four[j] = pm_load(x, at + i + j); \
     return four;                                                                        \
   }
 #endif
-LOAD_FOUR(load_q, q, SIZE)
+DEFINE_LOAD_VEC4(load_q, q, SIZE)
 #if INT8
-#define LOAD_BYTES(name, x, size, scale)                                                                     \
+#define DEFINE_LOAD_INT8(name, x, size, scale)                                                                     \
   vec4 name(uint at, uint i) {                                                                               \
     return i < (size) ? vec4(pm_unpack_i8(x[(at + i) >> 2])) * scale(at) : vec4(0.0);                        \
   }
-LOAD_BYTES(load_k, k, SIZE, scale_of_k)
-LOAD_BYTES(load_v, v, V_SIZE, scale_of_v)
+DEFINE_LOAD_INT8(load_k, k, SIZE, scale_of_k)
+DEFINE_LOAD_INT8(load_v, v, V_SIZE, scale_of_v)
 #else
-LOAD_FOUR(load_k, k, SIZE)
-LOAD_FOUR(load_v, v, V_SIZE)
+DEFINE_LOAD_VEC4(load_k, k, SIZE)
+DEFINE_LOAD_VEC4(load_v, v, V_SIZE)
 #endif
 #endif
 
-uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_batch + head * p.q_head + row * p.q_row; }
-uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + head / p.group * p.k_head; }
-uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
+uint q_row_offset(uint batch, uint head, uint row) { return p.q_offset + batch * p.q_batch + head * p.q_head + row * p.q_row; }
+uint k_head_offset(uint batch, uint head) { return p.k_offset + batch * p.k_batch + head / p.group * p.k_head; }
+uint v_head_offset(uint batch, uint head) { return p.v_offset + batch * p.v_batch + head / p.group * p.v_head; }
 
 #if GRID_AXES == 0
 // Tile of this workgroup, in reversed order: under a causal mask the last queries see the most keys and should start first.
-uint tile_of() { return grid_size().x - 1u - grid_group().x; }
+uint tile_index() { return grid_size().x - 1u - grid_group().x; }
 #endif
 
 // Visible keys of a query: [x, y).
-ivec2 seen_keys(uint image, uint row) {
-  int keys = int(p.keys), place = int(row);
-#if COUNTED
-  const uvec2 given = counts[p.counts_offset + image];
-  const int count = given.y == 0u ? int(min(given.x, p.keys)) : int(given.y) < 0 ? 0 : keys;
-  place += count - int(p.rows);
+ivec2 visible_keys(uint batch, uint row) {
+  int keys = int(p.keys), position = int(row);
+#if HAS_KV_LENGTHS
+  const uvec2 kv_length = kv_lengths[p.kv_lengths_offset + batch];
+  const int count = kv_length.y == 0u ? int(min(kv_length.x, p.keys)) : int(kv_length.y) < 0 ? 0 : keys;
+  position += count - int(p.rows);
   keys = count;
 #endif
 #if MASKED
   keys = min(keys, int(p.mask_keys));
 #endif
-  return ivec2(max(place + p.first, 0), min(place + p.last + 1, keys));
+  return ivec2(max(position + p.first, 0), min(position + p.last + 1, keys));
 }
 
-float scaled(float product) {
+float scale_score(float product) {
   const float score = product * p.scale;
-#if BY_SCORE
+#if SCALE_FIRST
   if (p.softcap != 0.0) return p.softcap * pm_tanh(score / p.softcap);
 #endif
   return score;
 }
 
 #if MASKED
-uint mask_index(uint image, uint head, uint row, uint key) {
-  return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
+uint mask_index(uint batch, uint head, uint row, uint key) {
+  return p.mask_offset + batch * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 }
 
 // Index of the last key with a mask element. Keys past it read this element, so that the load needs no branch.
@@ -167,41 +169,41 @@ uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
 
 // The mask element at an index, and the masked score.
 #if MASKED == 1
-float mask_at(uint at) { return pm_load_bool(mask, at) == MASK_SHOWS ? 1.0 : 0.0; }
-float masked(float score, float has) { return has != 0.0 ? score : HIDDEN; }
+float load_mask(uint at) { return pm_load_bool(mask, at) == MASK_VISIBLE ? 1.0 : 0.0; }
+float apply_mask(float score, float mask_value) { return mask_value != 0.0 ? score : MASKED_SCORE; }
 #else
-float mask_at(uint at) { return pm_load(mask, at); }
+float load_mask(uint at) { return pm_load(mask, at); }
 // -65504, the lowest fp16 value, is treated as -infinity: it replaces the score.
 #if NCNN_fp16_packed || NCNN_fp16_storage
-float masked(float score, float has) { return has == -65504.0 ? has : score + has; }
+float apply_mask(float score, float mask_value) { return mask_value == -65504.0 ? mask_value : score + mask_value; }
 #else
-float masked(float score, float has) { return score + has; }
+float apply_mask(float score, float mask_value) { return score + mask_value; }
 #endif
 #endif
 #endif
 
 // Score of a visible key, from the dot product of q and k.
-float score_of(uint image, uint head, uint row, uint key, float product) {
+float attention_score(uint batch, uint head, uint row, uint key, float product) {
 #if MASKED
-  return masked(scaled(product), mask_at(mask_index(image, head, row, min(key, last_masked()))));
+  return apply_mask(scale_score(product), load_mask(mask_index(batch, head, row, min(key, last_masked()))));
 #else
-  return scaled(product);
+  return scale_score(product);
 #endif
 }
 
 // Index of the first output element of a query.
-uint first_y(uint image, uint head, uint row) {
-#if PARTS
-  return (((image * p.heads + head) * p.rows + row) * grid_size().z + grid_group().z) * (V_SIZE + 2u);
+uint y_row_offset(uint batch, uint head, uint row) {
+#if SPLIT_KEYS
+  return (((batch * p.heads + head) * p.rows + row) * grid_size().z + grid_group().z) * (V_SIZE + 2u);
 #else
-  return p.y_offset + image * p.y_batch + head * p.y_head + row * p.y_row;
+  return p.y_offset + batch * p.y_batch + head * p.y_head + row * p.y_row;
 #endif
 }
 
 #if HAS_Y
 // Stores outputs column .. column + 3 (`column` is a multiple of 4): the weighted sums divided by the sum of exponentials.
-void store_results(uint at, uint column, vec4 sums, float sum) {
-  sums = epilogue(sums * share_of(sum));
+void store_output(uint at, uint column, vec4 sums, float sum) {
+  sums = epilogue(sums * inverse_sum(sum));
 #if Y_VEC4
   if (column < V_SIZE) pm_store_vec4(y, (at + column) >> 2, sums);
 #else
@@ -211,20 +213,20 @@ void store_results(uint at, uint column, vec4 sums, float sum) {
 }
 #endif
 
-// Stores four outputs as store_results does, or with PARTS the unnormalised sums.
-void store_four(uint at, uint column, vec4 sums, float sum) {
-#if PARTS
+// Stores four outputs as store_output does, or with SPLIT_KEYS the unnormalised sums.
+void store_output_vec4(uint at, uint column, vec4 sums, float sum) {
+#if SPLIT_KEYS
   for (uint j = 0u; j < 4u; ++j)
-    if (column + j < V_SIZE) parts[at + column + j] = sums[j];
+    if (column + j < V_SIZE) partials[at + column + j] = sums[j];
 #else
-  store_results(at, column, sums, sum);
+  store_output(at, column, sums, sum);
 #endif
 }
 
-// PARTS: stores the maximum and the sum of exponentials after the sums of a chunk.
-void store_terms(uint at, float largest, float sum) {
-#if PARTS
-  parts[at + V_SIZE] = largest;
-  parts[at + V_SIZE + 1u] = sum;
+// SPLIT_KEYS: stores the maximum and the sum of exponentials after the sums of a chunk.
+void store_softmax_stats(uint at, float row_max, float sum) {
+#if SPLIT_KEYS
+  partials[at + V_SIZE] = row_max;
+  partials[at + V_SIZE + 1u] = sum;
 #endif
 }

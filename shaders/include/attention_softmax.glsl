@@ -4,8 +4,8 @@
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
 // The maximum to subtract from scores; 0 if no key was visible, to avoid -inf - -inf.
-float reference_of(float largest) { return largest == minus_infinity ? 0.0 : largest; }
+float softmax_shift(float row_max) { return row_max == minus_infinity ? 0.0 : row_max; }
 
 // Returns 1 / sum, the factor that normalises the weighted sums.
-float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
+float inverse_sum(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
 #endif

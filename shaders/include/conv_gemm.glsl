@@ -13,7 +13,7 @@ layout(push_constant) uniform parameter {
   uint x_zero_first, x_zero_row, x_zero_group;
   uint w_zero_first, w_zero_column, w_zero_group;
 #else
-#if HALVES
+#if SPLIT_FP16
   int w_exponent;                   // w is multiplied by 2^w_exponent
 #endif
   float b_scale;                    // scale of the added matrix (HAS_BIAS == 2)
@@ -77,33 +77,33 @@ layout(push_constant) uniform parameter {
 
 // Element type of products and sums.
 #if INTEGER
-#define Number int
-#define Number4 ivec4
-#define multiply_add(a, b, sum) ((a) * (b) + (sum))
+#define Acc int
+#define Acc4 ivec4
+#define fused_multiply_add(a, b, sum) ((a) * (b) + (sum))
 #else
-#define Number float
-#define Number4 vec4
-#define multiply_add(a, b, sum) fma(a, b, sum)
+#define Acc float
+#define Acc4 vec4
+#define fused_multiply_add(a, b, sum) fma(a, b, sum)
 #endif
 
 // Applies the epilogue to a sum at index `at` of y. RESIDUAL: the fused expression also reads a second tensor with the layout of y.
 #if INTEGER
-#define finished(sum, at) (sum)
+#define apply_epilogue(sum, at) (sum)
 #else
 #include "include/epilogue.glsl"
 #if !RESIDUAL
-#define finished(sum, at) epilogue(sum)
+#define apply_epilogue(sum, at) epilogue(sum)
 #elif Y_VEC4
 layout(binding = 6) readonly buffer R { RFP4 residual[]; };
-vec4 finished(vec4 sum, uint at) { return epilogue(sum, R4_AT((at - p.y_offset + p.residual_offset) >> 2)); }
+vec4 apply_epilogue(vec4 sum, uint at) { return epilogue(sum, R4_AT((at - p.y_offset + p.residual_offset) >> 2)); }
 #else
 layout(binding = 6) readonly buffer R { RFP residual[]; };
-float finished(float sum, uint at) { return epilogue(sum, R_AT(at - p.y_offset + p.residual_offset)); }
+float apply_epilogue(float sum, uint at) { return epilogue(sum, R_AT(at - p.y_offset + p.residual_offset)); }
 #endif
 #endif
 
 // Returns batch item, row and column of a pixel.
-uvec3 place_of(uint pixel) {
+uvec3 pixel_position(uint pixel) {
 #if MATRIX
   return uvec3(0u, 0u, pixel);
 #else
@@ -115,13 +115,13 @@ uvec3 place_of(uint pixel) {
 }
 
 // Computes the index, within the batch item, of the input element that tap (th, tw) of an output pixel reads; returns false in the padding.
-bool find_input(uvec3 place, uint th, uint tw, out uint at) {
+bool find_input_offset(uvec3 position, uint th, uint tw, out uint at) {
 #if MATRIX
-  at = place.z * p.x_stride_w;
+  at = position.z * p.x_stride_w;
   return true;
 #else
-  const int ih = int(place.y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
-  const int iw = int(place.z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
+  const int ih = int(position.y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
+  const int iw = int(position.z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
   const bool inside = ih >= 0 && ih < p.in_h && iw >= 0 && iw < p.in_w;
   at = inside ? uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w : 0u;
   return inside;
@@ -129,11 +129,11 @@ bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 }
 
 // Returns the filter tap of reduction index k.
-uint tap_of(uint depth) {
+uint k_to_tap(uint k) {
 #if MATRIX
   return 0u;
 #else
-  return depth / p.channels_in;
+  return k / p.channels_in;
 #endif
 }
 
@@ -165,28 +165,28 @@ uint y_channel(uint channel) {
 #endif
 }
 
-uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y * p.y_stride_h + place.z * p.y_stride_w; }
+uint y_index(uvec3 position) { return p.y_offset + position.x * p.y_stride_n + position.y * p.y_stride_h + position.z * p.y_stride_w; }
 
 // Bias. HAS_BIAS 1: a vector over the channels of all groups; 2: a matrix, broadcast with zero strides.
 #if HAS_BIAS == 1
-layout(binding = 3) readonly buffer B { Number b[]; };
+layout(binding = 3) readonly buffer B { Acc b[]; };
 #elif HAS_BIAS == 2
 layout(binding = 3) readonly buffer B { BFP b[]; };
 #endif
 
-Number channel_bias(uint channel) {
+Acc channel_bias(uint channel) {
 #if HAS_BIAS == 1
   return b[p.b_first + grid_group().z * p.channels_out + min(channel, p.channels_out - 1u)];
 #else
-  return Number(0);
+  return Acc(0);
 #endif
 }
 
-Number element_bias(uint pixel, uint channel) {
+Acc element_bias(uint pixel, uint channel) {
 #if HAS_BIAS == 2
   return B_AT(p.b_offset + min(pixel, p.pixels - 1u) * p.b_stride_row + min(channel, p.channels_out - 1u) * p.b_stride_column) * p.b_scale;
 #else
-  return Number(0);
+  return Acc(0);
 #endif
 }
 
@@ -210,17 +210,17 @@ layout(binding = 4) readonly buffer XZero { int x_zero[]; };
 layout(binding = 5) readonly buffer WZero { int w_zero[]; };
 #endif
 
-int zero_of_x(uvec3 place) {
+int x_zero_point(uvec3 position) {
 #if !X_ZERO
   return 0;
 #elif MATRIX
-  return x_zero[p.x_zero_first + place.z * p.x_zero_row + grid_group().z * p.x_zero_group];
+  return x_zero[p.x_zero_first + position.z * p.x_zero_row + grid_group().z * p.x_zero_group];
 #else
   return x_zero[0];
 #endif
 }
 
-int zero_of_w(uint channel) {
+int w_zero_point(uint channel) {
 #if !W_ZERO
   return 0;
 #elif MATRIX

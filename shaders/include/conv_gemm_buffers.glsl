@@ -5,7 +5,7 @@ layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) readonly buffer W { uint w[]; };
 #define LOAD_X(i) LOAD_INTEGER(x, i)
 #define LOAD_X4(i) UNPACK_X(x[(i) >> 2])
-#define LOAD_W4(four) UNPACK_W(w[four])
+#define LOAD_W4(index4) UNPACK_W(w[index4])
 #else
 #if X_VEC4
 layout(binding = 0) readonly buffer X { XFP4 x[]; };
@@ -19,7 +19,7 @@ layout(binding = 1) readonly buffer W { WFP4 w[]; };
 #endif
 #define LOAD_X(i) X_AT(i)
 #define LOAD_X4(i) X4_AT((i) >> 2)
-#define LOAD_W4(four) W4_AT(four)
+#define LOAD_W4(index4) W4_AT(index4)
 #endif
 
 #if INTEGER && Y_VEC4

@@ -8,11 +8,11 @@
 
 const uint kChannels = 16u, kLanes = 8u;  // output channels per workgroup; invocations per workgroup, one subgroup
 
-Number4 load_x(uint index, uint channel) {
+Acc4 load_x(uint index, uint channel) {
 #if X_VEC4
   return LOAD_X4(index + x_channel(channel));
 #else
-  Number4 v = Number4(0);
+  Acc4 v = Acc4(0);
   const uint last = p.channels_in - 1u;
   v.x = LOAD_X(index + channel * p.x_stride_c);
 #if KV > 1

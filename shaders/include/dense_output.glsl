@@ -1,7 +1,7 @@
 // Writes a dense tensor of BITS-bit elements of any type (8 to 64; 128 for several tensor elements at once, SCALE of them). An invocation
 // writes PIECES words, or PIECES elements if BITS is 64 or more. Define the parameter block `p` with elements and y_offset before; the
 // kernel defines element() after.
-// PARTS 1: writes a part of the tensor, from element p.first_made on. PARTS 2: ORs the result into the existing bits.
+// PARTS 1: writes a part of the tensor, from element p.first_output on. PARTS 2: ORs the result into the existing bits.
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -19,38 +19,38 @@ layout(local_size_x = LOCAL_SIZE) in;
 #else
 #define LOAD(x, i) x[i]
 #endif
-#define LANES (BITS < 32 ? 32u / uint(BITS) : 1u)
+#define PER_WORD (BITS < 32 ? 32u / uint(BITS) : 1u)
 #if PARTS == 2
 layout(binding = 0) buffer Y { ELEMENT y[]; };
-#define STORE_MADE(i, v) y[i] |= v
+#define STORE_ELEMENT(i, v) y[i] |= v
 #else
 layout(binding = 0) writeonly buffer Y { ELEMENT y[]; };
-#define STORE_MADE(i, v) y[i] = v
+#define STORE_ELEMENT(i, v) y[i] = v
 #endif
 #if PARTS
-#define NUMBER_OF(i) (p.first_made + (i))
+#define ELEMENT_INDEX(i) (p.first_output + (i))
 #else
-#define NUMBER_OF(i) (i)
+#define ELEMENT_INDEX(i) (i)
 #endif
 
 ELEMENT element(uint id);
 
-ELEMENT made(uint first) {
+ELEMENT compute_word(uint first) {
 #if BITS >= 32
-  return element(NUMBER_OF(first));
+  return element(ELEMENT_INDEX(first));
 #else
   uint word = 0u;
-  for (uint i = 0u; i < LANES; ++i) word |= element(NUMBER_OF(min(first + i, p.elements - 1u))) << i * uint(BITS);
+  for (uint i = 0u; i < PER_WORD; ++i) word |= element(ELEMENT_INDEX(min(first + i, p.elements - 1u))) << i * uint(BITS);
   return word;
 #endif
 }
 
 void main() {
   const uint group = grid_group();
-  const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x, pieces = (p.elements - 1u) / LANES + 1u;
+  const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x, pieces = (p.elements - 1u) / PER_WORD + 1u;
   // Load everything before the first store, so that the loads overlap.
-  ELEMENT pieces_made[PIECES];
-  for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u) * LANES);
+  ELEMENT computed[PIECES];
+  for (uint k = 0u; k < PIECES; ++k) computed[k] = compute_word(min(first + k * gl_WorkGroupSize.x, pieces - 1u) * PER_WORD);
   for (uint k = 0u; k < PIECES; ++k)
-    if (first + k * gl_WorkGroupSize.x < pieces) STORE_MADE(p.y_offset / (LANES * SCALE) + first + k * gl_WorkGroupSize.x, pieces_made[k]);
+    if (first + k * gl_WorkGroupSize.x < pieces) STORE_ELEMENT(p.y_offset / (PER_WORD * SCALE) + first + k * gl_WorkGroupSize.x, computed[k]);
 }

@@ -17,29 +17,29 @@ layout(push_constant) uniform parameter {
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
 #if PARTS
-  uint first_made;              // first element that this dispatch computes
-  uint first_place, places;     // bound range of the addressed tensor
+  uint first_output;                  // first element that this dispatch computes
+  uint first_offset, num_offsets;     // bound range of the addressed tensor
 #endif
   uint x_offset, y_offset, indices_offset;
 } p;
 #include "include/indices.glsl"
 
 // Computes the addressed offset. Returns false if an index is out of range; that index counts as 0.
-bool find_place(uint id, out uint place) {
+bool find_offset(uint id, out uint offset) {
 #if RANK
   const uint address = id;
   uint rest = id;
-  place = 0u;
+  offset = 0u;
   for (int axis = RANK - 1; axis >= 0; --axis) {
-    place += rest % p.size[axis] * p.stride[axis];
+    offset += rest % p.size[axis] * p.stride[axis];
     rest /= p.size[axis];
   }
 #else
   const uint row = id / p.inner;
-  place = id - row * p.inner;
+  offset = id - row * p.inner;
 #if OUTER
   const uint address = row % p.addresses;
-  place += row / p.outer_rows * p.outer_stride;
+  offset += row / p.outer_rows * p.outer_stride;
 #else
   const uint address = row;
 #endif
@@ -48,7 +48,7 @@ bool find_place(uint id, out uint place) {
   for (uint k = 0u; k < TUPLE; ++k) {
     const int at = index_at(address * TUPLE + k, int(p.index_size[k]));
     found = found && at >= 0;
-    place += uint(max(at, 0)) * p.index_stride[k];
+    offset += uint(max(at, 0)) * p.index_stride[k];
   }
   return found;
 }

@@ -11,12 +11,12 @@
 #define GRID_AXES 1
 #endif
 
-#define grid_number() (gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z))
+#define linear_workgroup_index() (gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z))
 
 #if GRID_AXES == 1
 layout(constant_id = 90) const bool GRID_FOLDED_1 = false;
 
-uint grid_group() { return GRID_FOLDED_1 ? grid_number() : gl_WorkGroupID.x; }
+uint grid_group() { return GRID_FOLDED_1 ? linear_workgroup_index() : gl_WorkGroupID.x; }
 #define grid_invocation() (grid_group() * gl_WorkGroupSize.x + gl_LocalInvocationID.x)
 #elif GRID_AXES == 3
 layout(constant_id = 90) const bool GRID_FOLDED_3 = false;
@@ -24,7 +24,7 @@ layout(constant_id = 90) const bool GRID_FOLDED_3 = false;
 // Returns the workgroup index in a grid of `x` by `y` by any number of workgroups.
 uvec3 grid_group(uint x, uint y) {
   if (!GRID_FOLDED_3) return gl_WorkGroupID;
-  const uint number = grid_number(), row = number / x, layer = row / y;
+  const uint number = linear_workgroup_index(), row = number / x, layer = row / y;
   return uvec3(number - row * x, row - layer * y, layer);
 }
 // Whether the workgroup is surplus, in a grid with size `z` on the third axis.

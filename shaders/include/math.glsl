@@ -11,7 +11,7 @@
 #define pm_infinity uintBitsToFloat(0x7f800000u)
 // Sum of squared deviations from the mean, from the sum about a shift. A sum that overflowed stays infinite: inf - inf would make all
 // outputs NaN.
-float pm_about_mean(float squares, float excess) {
+float pm_centred_squares(float squares, float excess) {
   const float rest = squares - excess;
   return squares > uintBitsToFloat(0x7f7fffffu) ? squares : rest < 0.0 ? 0.0 : rest;
 }
@@ -22,12 +22,12 @@ bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000
 // PM_CHECKS_NAN: the driver returns numbers for exp and log of NaN. The names are written out because token pasting would pull in all
 // device macros.
 #if PM_CHECKS_NAN
-#define PM_CHECKED(checked, function) \
+#define PM_DEFINE_CHECKED(checked, function) \
   float checked(float x) { return pm_isnan(x) ? x : function(x); } \
   vec4 checked(vec4 x) { return vec4(checked(x.x), checked(x.y), checked(x.z), checked(x.w)); }
-PM_CHECKED(pm_checked_exp, exp)
-PM_CHECKED(pm_checked_exp2, exp2)
-PM_CHECKED(pm_checked_log, log)
+PM_DEFINE_CHECKED(pm_checked_exp, exp)
+PM_DEFINE_CHECKED(pm_checked_exp2, exp2)
+PM_DEFINE_CHECKED(pm_checked_log, log)
 #define exp(x) pm_checked_exp(x)
 #define exp2(x) pm_checked_exp2(x)
 #define log(x) pm_checked_log(x)
@@ -40,23 +40,23 @@ float pm_copysign(float magnitude, float x) {
 }
 // Flushes subnormals to zero. PM_FLUSHES: the device flushes in some operations, such as comparisons, but passes subnormals through others.
 #if PM_FLUSHES
-float pm_settled(float v) {
+float pm_flush_subnormals(float v) {
   const uint bits = floatBitsToUint(v);
   return (bits & 0x7fffffffu) < 0x00800000u ? uintBitsToFloat(bits & 0x80000000u) : v;
 }
 #else
-#define pm_settled(v) (v)
+#define pm_flush_subnormals(v) (v)
 #endif
 // Clears the sign bit: some drivers assume that sqrt() has no sign and drop its abs(), although sqrt(-0) is -0.
 float pm_abs(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu); }
 int pm_abs(int x) { return abs(x); }
-float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); }
+float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_flush_subnormals(x); }
 int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }
 
 // NumPy's maximum and minimum: NaN if either is NaN. A driver's max(NaN, 0) may return 0; compare and select never does.
-float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }
-float pm_min(float a, float b) { return pm_settled(a < b || pm_isnan(a) ? a : b); }
+float pm_max(float a, float b) { return pm_flush_subnormals(a > b || pm_isnan(a) ? a : b); }
+float pm_min(float a, float b) { return pm_flush_subnormals(a < b || pm_isnan(a) ? a : b); }
 int pm_max(int a, int b) { return a > b ? a : b; }
 int pm_min(int a, int b) { return a < b ? a : b; }
 uint pm_max(uint a, uint b) { return a > b ? a : b; }
@@ -283,17 +283,17 @@ float pm_atanh(float x) {
 }
 
 // log2(x) as an unevaluated sum, for finite x > 0.
-float pm_log2_sum(float x, out float rest) {
+float pm_log2_two_sum(float x, out float rest) {
   int e;
   precise float f = pm_log_reduce(x, e);
   precise float d = 2.0 + f, s = f / d, error_sd;
-  float sd = pm_product(s, d, error_sd);
+  float sd = pm_exact_product(s, d, error_sd);
   precise float d_lost = f - (d - 2.0);
   precise float s_low = ((f - sd) - error_sd - s * d_lost) / d;
   float z = s * s;
   float tail = s_low + s * z * (0.333333343 + z * (0.200000614 + z * (0.142753392 + z * 0.116669886)));
   precise float low;
-  precise float high = pm_product(s, 2.88539004, low);
+  precise float high = pm_exact_product(s, 2.88539004, low);
   low = low + (s * 3.85190537e-08 + tail * 2.88539004);
   precise float k = float(e), sum = k + high;
   precise float lost = (abs(k) > abs(high) ? (k - sum) + high : (high - sum) + k) + low;
@@ -304,12 +304,12 @@ float pm_log2_sum(float x, out float rest) {
 // |x|^y for finite x != 0 and finite y.
 float pm_pow_core(float x, float y) {
   float low, product_low;
-  float high = pm_log2_sum(abs(x), low);
+  float high = pm_log2_two_sum(abs(x), low);
   float end = pm_copysign(1e15, y);
   y = abs(y) > 1e15 ? end : y;
   const bool is_near_one = abs(y) < 1e-15 || high == 0.0;
   const float near_one = pm_exp(y * (high + low) * 0.693147181);
-  precise float product = pm_product(high, y, product_low);
+  precise float product = pm_exact_product(high, y, product_low);
   product_low += low * y;
   precise float n = floor(product + 0.5), r = (product - n) + product_low;
   float p = 0.0555035695 + r * (0.00961803086 + r * (0.00133908668 + r * 0.000154697307));
@@ -364,7 +364,7 @@ float pm_fmod(float a, float b) {
 // Remainder of floored division, with b's sign, as NumPy mod.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
-  float zero = pm_copysign(pm_settled(r), b);
+  float zero = pm_copysign(pm_flush_subnormals(r), b);
   return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? zero : r;
 }
 int pm_mod(int a, int b) {
@@ -413,10 +413,10 @@ int pm_pow(int x, int y) {
 #include "include/math_64bit.glsl"
 
 // Float to integer: truncates and saturates; NaN gives 0.
-#define PM_TO_INTEGER(name, result, real, low, end, lowest, highest) \
+#define PM_DEFINE_TO_INTEGER(name, result, real, low, end, lowest, highest) \
   result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
-PM_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
-PM_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
+PM_DEFINE_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
+PM_DEFINE_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
 // Integers to float powers: exact modulo 2^32 for a whole exponent below 2^24 in size, else the truncated float power.
 int pm_pow(int x, float y) { return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int(y)) : pm_to_int(pm_pow(float(x), y)); }
 uint pm_pow(uint x, float y) {
@@ -425,13 +425,13 @@ uint pm_pow(uint x, float y) {
   return is_whole ? whole : pm_to_uint(pm_pow(pm_float(x), y));
 }
 #ifdef PM_HAS_FLOAT64
-PM_TO_INTEGER(pm_to_int, int, double, -2147483648.0LF, 2147483648.0LF, (-2147483647 - 1), 2147483647)
-PM_TO_INTEGER(pm_to_uint, uint, double, 0.0LF, 4294967296.0LF, 0u, 0xffffffffu)
+PM_DEFINE_TO_INTEGER(pm_to_int, int, double, -2147483648.0LF, 2147483648.0LF, (-2147483647 - 1), 2147483647)
+PM_DEFINE_TO_INTEGER(pm_to_uint, uint, double, 0.0LF, 4294967296.0LF, 0u, 0xffffffffu)
 #endif
 #ifdef PM_HAS_INT64
 #define PM_LOWEST (-9223372036854775807L - 1L)
-PM_TO_INTEGER(pm_to_int64_t, int64_t, float, -9223372036854775808.0, 9223372036854775808.0, PM_LOWEST, 9223372036854775807L)
-PM_TO_INTEGER(pm_to_uint64_t, uint64_t, float, 0.0, 18446744073709551616.0, 0UL, 0xffffffffffffffffUL)
+PM_DEFINE_TO_INTEGER(pm_to_int64_t, int64_t, float, -9223372036854775808.0, 9223372036854775808.0, PM_LOWEST, 9223372036854775807L)
+PM_DEFINE_TO_INTEGER(pm_to_uint64_t, uint64_t, float, 0.0, 18446744073709551616.0, 0UL, 0xffffffffffffffffUL)
 int64_t pm_pow(int64_t x, float y) {
   return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int64_t(y)) : pm_to_int64_t(pm_pow(float(x), y));
 }
@@ -441,8 +441,8 @@ uint64_t pm_pow(uint64_t x, float y) {
   return is_whole ? whole : pm_to_uint64_t(pm_pow(float(x), y));
 }
 #ifdef PM_HAS_FLOAT64
-PM_TO_INTEGER(pm_to_int64_t, int64_t, double, -9223372036854775808.0LF, 9223372036854775808.0LF, PM_LOWEST, 9223372036854775807L)
-PM_TO_INTEGER(pm_to_uint64_t, uint64_t, double, 0.0LF, 18446744073709551616.0LF, 0UL, 0xffffffffffffffffUL)
+PM_DEFINE_TO_INTEGER(pm_to_int64_t, int64_t, double, -9223372036854775808.0LF, 9223372036854775808.0LF, PM_LOWEST, 9223372036854775807L)
+PM_DEFINE_TO_INTEGER(pm_to_uint64_t, uint64_t, double, 0.0LF, 18446744073709551616.0LF, 0UL, 0xffffffffffffffffUL)
 #endif
 #endif
 

@@ -14,7 +14,7 @@ double pm_abs(double x) {
   return packDouble2x32(uvec2(word.x, word.y & 0x7fffffffu));
 }
 double pm_sign(double x) { return x > 0.0LF ? 1.0LF : x < 0.0LF ? -1.0LF : x; }
-double pm_wide_zero() { return packDouble2x32(uvec2(0u, gl_NumWorkGroups.x >> 31)); }
+double pm_double_zero() { return packDouble2x32(uvec2(0u, gl_NumWorkGroups.x >> 31)); }
 double pm_sqrt(double x) { return sqrt(x); }
 double pm_max(double a, double b) { return a > b || pm_isnan(a) ? a : b; }
 double pm_min(double a, double b) { return a < b || pm_isnan(a) ? a : b; }

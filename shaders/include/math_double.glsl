@@ -4,7 +4,7 @@ double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
 double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 
 // x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
-double pm_double_split(double x, out int e) {
+double pm_double_frexp(double x, out int e) {
   e = 0;
   if (x < 2.2250738585072014e-308LF) {  // subnormal
     x *= 18014398509481984.0LF;
@@ -23,7 +23,7 @@ double pm_double_split(double x, out int e) {
 
 double pm_log(double x) {
   int e;
-  const double m = pm_double_split(x > 0.0LF ? x : 1.0LF, e);
+  const double m = pm_double_frexp(x > 0.0LF ? x : 1.0LF, e);
   // log(m) = 2 atanh(s), a series in s^2 < 0.0295
   const double f = m - 1.0LF, s = f / (2.0LF + f), z = s * s;
   double tail = 0.0LF;
@@ -138,7 +138,7 @@ dvec2 pm_add_exponential(dvec2 s, double v) {
 double pm_normal_cdf(double x) { return 0.5LF + 0.5LF * pm_erf(x * 0.70710678118654752440LF); }
 
 // a + b as a double and its rounding error.
-dvec2 pm_double_sum(double a, double b) {
+dvec2 pm_double_two_sum(double a, double b) {
   precise double sum = a + b, part = sum - a;
   precise double rest = (a - (sum - part)) + (b - part);
   return dvec2(sum, rest);
@@ -148,7 +148,7 @@ double pm_double_high(double x) {
   const uvec2 word = unpackDouble2x32(x);
   return packDouble2x32(uvec2(word.x & 0xf8000000u, word.y));
 }
-dvec2 pm_double_product(double a, double b) {
+dvec2 pm_double_two_product(double a, double b) {
   const double high_a = pm_double_high(a), high_b = pm_double_high(b);
   precise double low_a = a - high_a, low_b = b - high_b, product = a * b;
   precise double rest = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
@@ -157,28 +157,28 @@ dvec2 pm_double_product(double a, double b) {
 // log(x) for finite x > 0 as a double-double with relative error 2^-64: 2 atanh(s), whose first two series terms are double-doubles too.
 dvec2 pm_double_log(double x) {
   int e;
-  const double m = pm_double_split(x, e);
-  const dvec2 d = pm_double_sum(m, 1.0LF);
+  const double m = pm_double_frexp(x, e);
+  const dvec2 d = pm_double_two_sum(m, 1.0LF);
   precise double f = m - 1.0LF, s = f / d.x;
-  const dvec2 back = pm_double_product(s, d.x), z = pm_double_product(s, s);
+  const dvec2 back = pm_double_two_product(s, d.x), z = pm_double_two_product(s, s);
   precise double s_low = (((f - back.x) - back.y) - s * d.y) / d.x, z_low = z.y + 2.0LF * s * s_low;
   double tail = 0.0LF;
   for (int n = 27; n >= 5; n -= 2) tail = tail * z.x + 1.0LF / double(n);
-  const dvec2 c = pm_double_sum(0.33333333333333331483LF, z.x * tail);
+  const dvec2 c = pm_double_two_sum(0.33333333333333331483LF, z.x * tail);
   precise double c_low = c.y + 1.8503717077085941e-17LF;
-  const dvec2 w = pm_double_product(z.x, c.x);
+  const dvec2 w = pm_double_two_product(z.x, c.x);
   precise double w_low = w.y + (z.x * c_low + z_low * c.x);
-  const dvec2 t = pm_double_product(s, w.x);
+  const dvec2 t = pm_double_two_product(s, w.x);
   precise double t_low = t.y + (s * w_low + s_low * w.x);
-  const dvec2 half_log = pm_double_sum(s, t.x), sum = pm_double_sum(double(e) * 0.693147180369123816490LF, 2.0LF * half_log.x);
+  const dvec2 half_log = pm_double_two_sum(s, t.x), sum = pm_double_two_sum(double(e) * 0.693147180369123816490LF, 2.0LF * half_log.x);
   precise double low = sum.y + (2.0LF * (half_log.y + (s_low + t_low)) + double(e) * 1.90821492927058770002e-10LF);
-  return pm_double_sum(sum.x, low);
+  return pm_double_two_sum(sum.x, low);
 }
 // |x|^y for finite x != 0 and finite y.
 double pm_pow_core(double x, double y) {
   const dvec2 l = pm_double_log(abs(x));
   y = y > 1e25LF ? 1e25LF : y < -1e25LF ? -1e25LF : y;
-  const dvec2 product = pm_double_product(l.x, y);
+  const dvec2 product = pm_double_two_product(l.x, y);
   precise double low = product.y + l.y * y, power = pm_exp(product.x) * (1.0LF + low);
   const double infinity = pm_double_infinity();
   return product.x > 1000.0LF ? infinity : product.x < -1000.0LF ? 0.0LF : power;

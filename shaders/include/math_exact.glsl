@@ -1,7 +1,7 @@
 // Correctly rounded division and square root on every device. Part of math.glsl.
 
 // a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; correct with and without fma.
-float pm_product(float a, float b, out float rest) {
+float pm_exact_product(float a, float b, out float rest) {
   precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
   precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
   precise float product = a * b;
@@ -14,17 +14,17 @@ float pm_product(float a, float b, out float rest) {
 // the remainder. PM_UNFUSED: fma() rounds the product.
 #if PM_CORRECT_DIVISION || PM_CORRECT_ROOT
 // a - q b, exact if small relative to a; all operands are in 1/2 .. 4.
-float pm_left(float a, float q, float b) {
+float pm_division_remainder(float a, float q, float b) {
 #if PM_UNFUSED
   float rest;
-  precise float product = pm_product(q, b, rest), left = (a - product) - rest;
+  precise float product = pm_exact_product(q, b, rest), left = (a - product) - rest;
 #else
   precise float left = fma(-q, b, a);
 #endif
   return left;
 }
 // Splits a nonzero magnitude into exponent and mantissa in [1, 2).
-int pm_split(uint magnitude, out float mantissa) {
+int pm_split_float(uint magnitude, out float mantissa) {
   const int shift = magnitude < 0x00800000u ? 23 - findMSB(magnitude) : 0;
   magnitude <<= shift;
   mantissa = uintBitsToFloat((magnitude & 0x007fffffu) | 0x3f800000u);
@@ -33,7 +33,7 @@ int pm_split(uint magnitude, out float mantissa) {
 #endif
 #if PM_CORRECT_DIVISION
 // Bits of m 2^e for m in 1/2 .. 2, correctly rounded; the sign of `left` is the side of m on which the exact value is.
-uint pm_joined(float m, int e, float left) {
+uint pm_assemble_float(float m, int e, float left) {
   const uint bits = floatBitsToUint(m);
   const int exponent = int(bits >> 23) + e, shift = 2 - exponent;
   uint whole = ((bits & 0x007fffffu) | 0x00800000u) << 1;
@@ -56,14 +56,14 @@ float pm_divide(float a, float b) {
     quotient = sign;
   } else {
     float m, n;
-    const int e = pm_split(size_a, m) - pm_split(size_b, n);
+    const int e = pm_split_float(size_a, m) - pm_split_float(size_b, n);
     precise float q = m / n;
-    q = q + pm_left(m, q, n) / n;
+    q = q + pm_division_remainder(m, q, n) / n;
     const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // remainder of half an ulp of q
-    float left = pm_left(m, q, n);
+    float left = pm_division_remainder(m, q, n);
     if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
-    left = pm_left(m, q, n);
-    quotient = sign | pm_joined(q, e, left);
+    left = pm_division_remainder(m, q, n);
+    quotient = sign | pm_assemble_float(q, e, left);
   }
   return uintBitsToFloat(quotient);
 }
@@ -77,11 +77,11 @@ float pm_divide(float a, float b) {
 float pm_sqrt(float x) {
   const uint size = floatBitsToUint(x) & 0x7fffffffu;
   float m;
-  const int e = pm_split(max(size, 1u), m);
+  const int e = pm_split_float(max(size, 1u), m);
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
-  s = s + pm_left(m, s, s) * 0.5 / s;
-  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // remainder of an ulp of s, twice that of half an ulp
+  s = s + pm_division_remainder(m, s, s) * 0.5 / s;
+  const float left = pm_division_remainder(m, s, s), most = s * 1.1920929e-07;  // remainder of an ulp of s, twice that of half an ulp
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);

@@ -1,7 +1,7 @@
 // Buffers of mixed precision: x, w, b, y and residual have the kernel's storage type, or fp32 if X_FLOAT, W_FLOAT, B_FLOAT, Y_FLOAT or
 // R_FLOAT is set. Include after include/tensor.glsl.
-#ifndef PM_MIXED_GLSL
-#define PM_MIXED_GLSL
+#ifndef PM_MIXED_PRECISION_GLSL
+#define PM_MIXED_PRECISION_GLSL
 
 #if X_FLOAT
 #define XFP float

@@ -2,21 +2,22 @@
 // block].
 // w is N x K in BITS-bit integers, packed in words along K. ZERO: a zero point per block; otherwise POINT for all. ROWS: rows of x per
 // workgroup.
-// X_EIGHTS: loads 8 elements of x at once. W_FOURS: loads 16 bytes of w at once.
+// X_VEC8: loads 8 elements of x at once. W_UVEC4: loads 16 bytes of w at once.
 // GATED: GATE(x * second matrix) is the `residual` of the epilogue.
-// NORMED: fused RMSNorm: x * gain is multiplied and the sum scaled by 1 / rms of the row; gemm_quant_mma multiplies normalised rows instead.
+// NORMED: fused RMSNorm: x * gain is multiplied and the sum scaled by 1 / rms of the row; gemm_quant_mma multiplies normalised rows
+// instead.
 layout(constant_id = 0) const uint ROWS = 1u;
 #include "include/sign_flip.glsl"
 
 #if FLOATS
-#elif X_EIGHTS && PM_GRAIN == 2
+#elif X_VEC8 && PM_GRAIN == 2
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
-#elif X_EIGHTS
+#elif X_VEC8
 layout(binding = 0) readonly buffer X { vec4 x[]; };  // not vec8, because x_offset may be an odd multiple of 4
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #endif
-#if W_FOURS
+#if W_UVEC4
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
@@ -35,11 +36,11 @@ layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
 #if FRAGMENTS
 // Scale or zero point of K step `step` within a group of 128.
-float term_of(Scales terms, uint step) {
+float scale_at(Scales scales, uint step) {
 #if SCALES == 1
-  return float(terms);
+  return float(scales);
 #else
-  return float(terms[step / (128u / SCALES)]);
+  return float(scales[step / (128u / SCALES)]);
 #endif
 }
 #endif
@@ -74,7 +75,7 @@ layout(push_constant) uniform parameter {
 #else
   uint rows;
 #endif
-  uint depth, columns, block, blocks;
+  uint k_size, columns, block, blocks;
   uint x_offset, w_offset, y_offset, zero_offset;
 #if GATED
   uint gate_w_offset, gate_zero_offset;
@@ -89,20 +90,20 @@ layout(push_constant) uniform parameter {
 // Applies the epilogue to a sum at index `at` of y; unused with FLOATS.
 #if FLOATS
 #elif GATED
-float gate_of(float x) {
+float apply_gate(float x) {
   precise float y = GATE(x);
   return y;
 }
 #elif RESIDUAL
 layout(binding = 5) readonly buffer R { sfp residual[]; };
-float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, p.residual_offset + at)); }
+float apply_epilogue(float sum, uint at) { return epilogue(sum, pm_load(residual, p.residual_offset + at)); }
 #else
-float finished(float sum, uint at) { return epilogue(sum); }
+float apply_epilogue(float sum, uint at) { return epilogue(sum); }
 #endif
 
 const uint IN_WORD = 32u / BITS;
 
-float integer_in(uint word, uint k) {
+float extract_integer(uint word, uint k) {
 #if SIGNED
   return float(bitfieldExtract(int(word), int(k * BITS), BITS));
 #else
@@ -110,13 +111,13 @@ float integer_in(uint word, uint k) {
 #endif
 }
 
-#if X_EIGHTS
+#if X_VEC8
 // Loads 8 elements of x; their index is 16-byte aligned.
-void load_eight(uint at, out vec4 low, out vec4 high) {
+void load_x_pair(uint at, out vec4 low, out vec4 high) {
 #if PM_GRAIN == 2
-  const uvec4 words = x[at / 8u];
-  low = vec4(pm_unpack_halves(words.x), pm_unpack_halves(words.y));
-  high = vec4(pm_unpack_halves(words.z), pm_unpack_halves(words.w));
+  const uvec4 packed = x[at / 8u];
+  low = vec4(pm_unpack_halves(packed.x), pm_unpack_halves(packed.y));
+  high = vec4(pm_unpack_halves(packed.z), pm_unpack_halves(packed.w));
 #else
   low = x[at / 4u];
   high = x[at / 4u + 1u];
@@ -128,7 +129,7 @@ void load_eight(uint at, out vec4 low, out vec4 high) {
 float zero_point(uint block) {
 #if ZERO
   const uint at = p.zero_offset + block;
-  return integer_in(zero[at / IN_WORD], at % IN_WORD);
+  return extract_integer(zero[at / IN_WORD], at % IN_WORD);
 #else
   return float(POINT);
 #endif

@@ -40,7 +40,7 @@ float pm_exact_sqrt(float s) {
 }
 
 // cos and sin of 2 pi angle / 2^24.
-vec2 pm_turn(uint angle) {
+vec2 pm_cos_sin(uint angle) {
   precise float f = float(angle & 0x3fffffu) * 2.384185791015625e-7, z = f * f;
   const float a[5] = float[](0.0001516751217423007, -0.004674150608479977, 0.07968991994857788, -0.6459637880325317, 1.5707963705062866);
   const float b[6] = float[](-2.3824535674066283e-05, 0.0009177238680422306, -0.02086268737912178, 0.2536693215370178,
@@ -49,15 +49,15 @@ vec2 pm_turn(uint angle) {
   for (int i = 1; i < 5; ++i) s = s * z + a[i];
   for (int i = 1; i < 6; ++i) c = c * z + b[i];
   s = s * f;
-  const vec2 turned = (angle >> 22 & 1u) == 0u ? vec2(c, s) : vec2(-s, c);
-  return (angle >> 23 & 1u) == 0u ? turned : -turned;
+  const vec2 rotated = (angle >> 22 & 1u) == 0u ? vec2(c, s) : vec2(-s, c);
+  return (angle >> 23 & 1u) == 0u ? rotated : -rotated;
 }
 
 // Two standard normal samples (Box-Muller) from 32 bits for the radius and 24 for the angle; |x| is at most 6.7.
 vec2 pm_normal(uint distance, uint angle) {
   precise float u = float(distance >> 8) * 5.9604644775390625e-8 + float((distance & 0xffu) + 1u) * 2.3283064365386963e-10;
   precise float s = -2.0 * pm_uniform_log(u);
-  precise vec2 pair = pm_exact_sqrt(s > 0.0 ? s : 0.0) * pm_turn(angle >> 8);
+  precise vec2 pair = pm_exact_sqrt(s > 0.0 ? s : 0.0) * pm_cos_sin(angle >> 8);
   return pair;
 }
 

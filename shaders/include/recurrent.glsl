@@ -24,7 +24,7 @@ layout(binding = 3) buffer State { float state[]; };
 layout(binding = 4) buffer Y { Y_TYPE y[]; };
 #endif
 #if HAS_BACK
-layout(binding = 11) buffer Back { BACK_TYPE back[]; };  // output of the second direction (APART)
+layout(binding = 11) buffer Back { BACK_TYPE back[]; };  // output of the second direction (SEPARATE_OUTPUTS)
 #endif
 #if HAS_LENGTHS
 layout(binding = 5) readonly buffer Lengths { int lengths[]; };
@@ -37,7 +37,7 @@ layout(binding = 7) readonly buffer Bias { float bias[]; };  // recurrent bias o
 #endif
 layout(push_constant) uniform parameter {
   uint step, steps;
-#if HELD
+#if MULTI_STEP
   uint count;  // number of steps in this dispatch
 #endif
   uint batch, units, width, directions;
@@ -47,7 +47,7 @@ layout(push_constant) uniform parameter {
   uint hidden_bias;
   uint reversed;  // whether the first direction is reversed; the second direction always is
   float clip;     // clip limit of the activation inputs
-#if CUT
+#if GATE_BINDINGS
   uint direction, first_block, blocks;  // direction that this dispatch computes, and its blocks of 16 units
   uint r_offset, r1_offset, r2_offset, r3_offset;  // offset of each gate's weights in its binding, in vec4s
 #endif
@@ -77,7 +77,7 @@ float activate_h(float x, uint d) {
   return y;
 }
 
-uint length_of(uint b) {
+uint sequence_length(uint b) {
 #if HAS_LENGTHS
   return uint(clamp(lengths[p.lengths_offset + b], 0, int(p.steps)));
 #else
@@ -86,19 +86,19 @@ uint length_of(uint b) {
 }
 
 // Time index that a sequence reads and writes in a step.
-uint time_of(uint step, uint length, uint d) {
+uint time_index(uint step, uint length, uint d) {
   return step < length && (d == 1u || p.reversed != 0u) ? length - 1u - step : step;
 }
 
 // Index of the input projection of the first gate, including biases; the other gates follow at stride `units`.
-uint input_of(uint t, uint b, uint d, uint unit) {
+uint input_index(uint t, uint b, uint d, uint unit) {
   return ((t * p.x_stride_t + b * p.x_stride_b) * p.directions + d) * uint(GATES) * p.units + unit;
 }
 
 // STORE_Y and STORE_BACK convert to the element type of their tensor.
 void store_output(uint t, uint b, uint d, uint unit, float v) {
   const uint at = t * p.y_stride_t + b * p.y_stride_b + unit;
-#if APART
+#if SEPARATE_OUTPUTS
   if (d == 0u) {
 #if HAS_Y
     STORE_Y(p.y_offset + at, v);
@@ -115,7 +115,7 @@ void store_output(uint t, uint b, uint d, uint unit, float v) {
 
 #if CELL == kLstm
 // Computes the new hidden state from the gates before activation; updates `cell`.
-float advance(vec4 v, inout float cell, uint d, uint unit) {
+float update_cell(vec4 v, inout float cell, uint d, uint unit) {
   vec3 peeps = vec3(0.0);
 #if HAS_PEEPHOLES
   [[unroll]] for (uint i = 0u; i < 3u; ++i) peeps[i] = peepholes[(d * 3u + i) * p.units + unit];
@@ -133,11 +133,11 @@ float advance(vec4 v, inout float cell, uint d, uint unit) {
 
 #if CELL == kGruLinear
 // `product`: the recurrent term of gate h, which v.z does not include.
-float advance(vec3 v, float product, float old, uint d, uint unit) {
+float update_cell(vec3 v, float product, float old_h, uint d, uint unit) {
 #if HAS_HIDDEN_BIAS
   product += bias[p.hidden_bias + d * p.units + unit];
 #endif
   const float z = activate_f(v.x, d), reset = activate_f(v.y, d);
-  return (1.0 - z) * activate_g(v.z + reset * product, d) + z * old;
+  return (1.0 - z) * activate_g(v.z + reset * product, d) + z * old_h;
 }
 #endif

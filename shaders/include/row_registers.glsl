@@ -1,40 +1,40 @@
-// Dense rows of whole vec4s in registers: TEAM invocations per row, HELD vec4s per invocation, TEAMS rows per workgroup. Include it after
-// include/tensor.glsl and the parameter block `p` with rows, quads (vec4s per row), x_offset and y_offset.
-layout(local_size_x = TEAM * TEAMS) in;
+// Dense rows of whole vec4s in registers: GROUP_THREADS invocations per row, ITEMS_PER_THREAD vec4s per invocation, THREAD_GROUPS rows per
+// workgroup. Include it after include/tensor.glsl and the parameter block `p` with rows, quads (vec4s per row), x_offset and y_offset.
+layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/grid.glsl"
 #include "include/thread_group.glsl"
 #include "include/mixed_precision.glsl"
-#if HOLDS_HALVES
+#if HOLDS_FP16
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
 #else
 layout(binding = 0) readonly buffer X { XFP4 x[]; };
 #endif
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
-shared float meeting[TEAM * TEAMS + 16u];
-PM_GATHER(gather_sum, float, meeting, pm_sum)
-PM_GATHER(gather_largest, float, meeting, max)
+shared float reduce_buffer[GROUP_THREADS * THREAD_GROUPS + 16u];
+PM_DEFINE_GROUP_REDUCE(reduce_sum, float, reduce_buffer, pm_sum)
+PM_DEFINE_GROUP_REDUCE(reduce_max, float, reduce_buffer, max)
 
-#if HOLDS_HALVES
-uvec2 held[HELD];
-vec4 held_four(uint k) { return vec4(pm_unpack_halves(held[k].x), pm_unpack_halves(held[k].y)); }
+#if HOLDS_FP16
+uvec2 regs[ITEMS_PER_THREAD];
+vec4 row_vec4(uint k) { return vec4(pm_unpack_halves(regs[k].x), pm_unpack_halves(regs[k].y)); }
 #else
-vec4 held[HELD];
-vec4 held_four(uint k) { return held[k]; }
+vec4 regs[ITEMS_PER_THREAD];
+vec4 row_vec4(uint k) { return regs[k]; }
 #endif
 
-// Register vec4 k of an invocation is vec4 FOUR(k) of its row. Invocations past the last row have none, but reach all barriers.
-#define ROW (grid_group() * TEAMS + TEAM_NUMBER)
-#define FOUR(k) (TEAM_MEMBER + (k) * TEAM)
-#define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
-#define HAS_FOUR(k) (ROW < p.rows && FOUR(k) < p.quads)
+// Register vec4 k of an invocation is vec4 ROW_VEC4_INDEX(k) of its row. Invocations past the last row have none, but reach all barriers.
+#define ROW_INDEX (grid_group() * THREAD_GROUPS + THREAD_GROUP_INDEX)
+#define ROW_VEC4_INDEX(k) (THREAD_IN_GROUP + (k) * GROUP_THREADS)
+#define FOR_THREAD_ITEMS(k) [[unroll]] for (uint k = 0u; k < ITEMS_PER_THREAD; ++k)
+#define HAS_VEC4(k) (ROW_INDEX < p.rows && ROW_VEC4_INDEX(k) < p.vec4_per_row)
 
-void hold_row(float beyond) {
-  const uint from = p.x_offset / 4u + ROW * p.quads;
-#if HOLDS_HALVES
-  FOR_HELD(k) held[k] = HAS_FOUR(k) ? x[from + FOUR(k)] : uvec2(packHalf2x16(vec2(beyond)));
+void load_row(float padding) {
+  const uint from = p.x_offset / 4u + ROW_INDEX * p.vec4_per_row;
+#if HOLDS_FP16
+  FOR_THREAD_ITEMS(k) regs[k] = HAS_VEC4(k) ? x[from + ROW_VEC4_INDEX(k)] : uvec2(packHalf2x16(vec2(padding)));
 #else
-  FOR_HELD(k) held[k] = HAS_FOUR(k) ? X4_AT(from + FOUR(k)) : vec4(beyond);
+  FOR_THREAD_ITEMS(k) regs[k] = HAS_VEC4(k) ? X4_AT(from + ROW_VEC4_INDEX(k)) : vec4(padding);
 #endif
 }
 
-void store_four(uint k, vec4 v) { SET_Y4(p.y_offset / 4u + ROW * p.quads + FOUR(k), v); }
+void store_vec4(uint k, vec4 v) { SET_Y4(p.y_offset / 4u + ROW_INDEX * p.vec4_per_row + ROW_VEC4_INDEX(k), v); }

@@ -1,13 +1,13 @@
-// Splits fp32 into two fp16 for cooperative matrices: x = hi + lo / kLow. With the largest magnitude of a row or matrix scaled to [2^14,
-// 2^15), the relative error is at most 2^-23 for magnitudes down to 2^-14, where hi becomes subnormal.
-#ifndef PM_HALVES_GLSL
-#define PM_HALVES_GLSL
-const float kLow = 4096.0;  // the error of hi is at most 2^3, so kLow times it is in fp16 range
+// Splits fp32 into two fp16 for cooperative matrices: x = hi + lo / kLoScale. With the largest magnitude of a row or matrix scaled to
+// [2^14, 2^15), the relative error is at most 2^-23 for magnitudes down to 2^-14, where hi becomes subnormal.
+#ifndef PM_SPLIT_FP16_GLSL
+#define PM_SPLIT_FP16_GLSL
+const float kLoScale = 4096.0;  // the error of hi is at most 2^3, so kLoScale times it is in fp16 range
 
 float power_of_two(int exponent) { return uintBitsToFloat(uint(exponent + 127) << 23); }
 
 // Rounds |x| <= 2^15 to fp16 and returns it as float. packHalf2x16() may round differently, but keeps such a value exactly.
-float nearest_half(float x) {
+float round_to_fp16(float x) {
   const float least = 6.103515625e-05, step = 16777216.0;  // smallest normal fp16, and 1 / the subnormal step
   const uint bits = floatBitsToUint(x);
   if (abs(x) < least) return roundEven(x * step) / step;
@@ -15,5 +15,5 @@ float nearest_half(float x) {
 }
 
 // Returns the low part.
-float low_half(float x, float high) { return nearest_half((x - high) * kLow); }
+float fp16_remainder(float x, float high) { return round_to_fp16((x - high) * kLoScale); }
 #endif

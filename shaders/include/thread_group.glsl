@@ -1,11 +1,11 @@
-// Reductions over groups of TEAM adjacent invocations. PM_GATHER(name, type, array, merge) defines an all-reduce with `merge`; all
-// invocations of the workgroup must call it.
+// Reductions over groups of GROUP_THREADS adjacent invocations. PM_DEFINE_GROUP_REDUCE(name, type, array, merge) defines an all-reduce with
+// `merge`; all invocations of the workgroup must call it.
 #define pm_sum(s, t) ((s) + (t))
-#if LANES
+#if CPU_VARIANT
 // CPU drivers: the workgroup is one subgroup of 8; shared memory is not used.
-#define TEAM_NUMBER 0u
-#define TEAM_MEMBER gl_LocalInvocationID.x
-#define PM_GATHER(name, type, array, merge)                                               \
+#define THREAD_GROUP_INDEX 0u
+#define THREAD_IN_GROUP gl_LocalInvocationID.x
+#define PM_DEFINE_GROUP_REDUCE(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
     type result = subgroupShuffle(v, 0u);                                                 \
     for (uint i = 1u; i < 8u; ++i) result = merge(result, subgroupShuffle(v, i));         \
@@ -18,41 +18,41 @@
 #ifndef PM_SHUFFLE_XOR
 #define PM_SHUFFLE_XOR subgroupShuffleXor
 #endif
-#define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
-#define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
-uint pm_turn = 0u;
-#define PM_GATHER(name, type, array, merge)                                                                       \
+#define THREAD_GROUP_INDEX (gl_LocalInvocationID.x / GROUP_THREADS)
+#define THREAD_IN_GROUP (gl_LocalInvocationID.x % GROUP_THREADS)
+uint pm_reduce_offset = 0u;
+#define PM_DEFINE_GROUP_REDUCE(name, type, array, merge)                                                                       \
   type name(type v) {                                                                                             \
-    for (uint mask = 1u; mask < min(uint(TEAM), uint(SUBGROUP)); mask <<= 1)                                      \
+    for (uint mask = 1u; mask < min(uint(GROUP_THREADS), uint(SUBGROUP)); mask <<= 1)                                      \
       v = merge(v, PM_SHUFFLE_XOR(v, mask));                                                                      \
-    if (TEAM > SUBGROUP) {                                                                                        \
-      if (gl_LocalInvocationID.x % SUBGROUP == 0u) array[pm_turn + gl_LocalInvocationID.x / SUBGROUP] = v;        \
+    if (GROUP_THREADS > SUBGROUP) {                                                                                        \
+      if (gl_LocalInvocationID.x % SUBGROUP == 0u) array[pm_reduce_offset + gl_LocalInvocationID.x / SUBGROUP] = v;        \
       barrier();                                                                                                  \
-      const uint first = pm_turn + TEAM_NUMBER * (TEAM / SUBGROUP);                                               \
+      const uint first = pm_reduce_offset + THREAD_GROUP_INDEX * (GROUP_THREADS / SUBGROUP);                                               \
       v = array[first];                                                                                           \
-      for (uint i = 1u; i < TEAM / SUBGROUP; ++i) v = merge(v, array[first + i]);                                 \
-      pm_turn = gl_WorkGroupSize.x / SUBGROUP - pm_turn;                                                          \
+      for (uint i = 1u; i < GROUP_THREADS / SUBGROUP; ++i) v = merge(v, array[first + i]);                                 \
+      pm_reduce_offset = gl_WorkGroupSize.x / SUBGROUP - pm_reduce_offset;                                                          \
     }                                                                                                             \
     return v;                                                                                                     \
   }
 #else
-// Reduces in shared memory: `array` has workgroup size + 16 elements. TEAM is a power of two, at least 16.
-#define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
-#define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
+// Reduces in shared memory: `array` has workgroup size + 16 elements. GROUP_THREADS is a power of two, at least 16.
+#define THREAD_GROUP_INDEX (gl_LocalInvocationID.x / GROUP_THREADS)
+#define THREAD_IN_GROUP (gl_LocalInvocationID.x % GROUP_THREADS)
 // Two steps of 16 values need fewer barriers than a tree. Groups larger than 16 fill their workgroup.
-#define PM_GATHER(name, type, array, merge)                                               \
+#define PM_DEFINE_GROUP_REDUCE(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
-    if (TEAM <= 16u) barrier(); /* array is reused; larger groups wait below */           \
+    if (GROUP_THREADS <= 16u) barrier(); /* array is reused; larger groups wait below */           \
     array[gl_LocalInvocationID.x] = v;                                                    \
     barrier();                                                                            \
-    uint first = TEAM_NUMBER * TEAM;                                                      \
-    if (TEAM > 16u) {                                                                     \
-      if (TEAM_MEMBER < 16u) {                                                            \
-        for (uint i = 16u; i < TEAM; i += 16u) v = merge(v, array[TEAM_MEMBER + i]);      \
-        array[TEAM + TEAM_MEMBER] = v;                                                    \
+    uint first = THREAD_GROUP_INDEX * GROUP_THREADS;                                                      \
+    if (GROUP_THREADS > 16u) {                                                                     \
+      if (THREAD_IN_GROUP < 16u) {                                                            \
+        for (uint i = 16u; i < GROUP_THREADS; i += 16u) v = merge(v, array[THREAD_IN_GROUP + i]);      \
+        array[GROUP_THREADS + THREAD_IN_GROUP] = v;                                                    \
       }                                                                                   \
       barrier();                                                                          \
-      first = TEAM;                                                                       \
+      first = GROUP_THREADS;                                                                       \
     }                                                                                     \
     v = array[first];                                                                     \
     for (uint i = 1u; i < 16u; ++i) v = merge(v, array[first + i]);                       \

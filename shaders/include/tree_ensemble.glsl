@@ -7,7 +7,7 @@ layout(binding = 2) readonly buffer N { uint nodes[]; };
 layout(binding = 3) readonly buffer E { uint entries[]; };
 layout(binding = 4) readonly buffer R { uint roots[]; };
 
-bool is_true(uint mode, NUMBER v, NUMBER limit) {
+bool branch_taken(uint mode, NUMBER v, NUMBER limit) {
   if (IS_NAN(v)) return (mode & 8u) != 0u || (mode & 7u) == 6u;
   switch (mode & 7u) {
     case 1u:
@@ -25,7 +25,7 @@ bool is_true(uint mode, NUMBER v, NUMBER limit) {
   }
 }
 
-NUMBER folded(uint id) {
+NUMBER evaluate_trees(uint id) {
   const uint target = id % p.targets, row = p.x_offset + id / p.targets * p.features;
   NUMBER result = NUMBER(0);
   bool any = false;
@@ -50,7 +50,7 @@ NUMBER folded(uint id) {
         break;
       }
       const NUMBER v = FEATURE(row + min(nodes[at], p.features - 1u));
-      at = nodes[at + (is_true(mode, v, NUMBER_AT(nodes, at + 4u)) ? 2u : 3u)];
+      at = nodes[at + (branch_taken(mode, v, NUMBER_AT(nodes, at + 4u)) ? 2u : 3u)];
     }
   }
   return FOLD == 1 ? result / NUMBER(p.trees) : result;

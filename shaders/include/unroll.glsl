@@ -1,6 +1,6 @@
 // Unrolled loops over registers; not unrolled with EMULATED, since drivers take minutes to compile the unrolled emulation.
-#ifndef PM_UNROLLED_GLSL
-#define PM_UNROLLED_GLSL
+#ifndef PM_UNROLL_GLSL
+#define PM_UNROLL_GLSL
 #if EMULATED
 #define FOR(i, count) [[dont_unroll]] for (uint i = 0u; i < (count); ++i)
 #else

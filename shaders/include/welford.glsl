@@ -1,5 +1,5 @@
 // Merges (count, mean, sum of squared deviations) of two sets: Chan, Golub, LeVeque 1983.
-vec3 merged(vec3 a, vec3 b) {
+vec3 welford_combine(vec3 a, vec3 b) {
   if (b.x == 0.0) return a;
   if (a.x == 0.0) return b;
   const float total = a.x + b.x;

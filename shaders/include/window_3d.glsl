@@ -18,20 +18,20 @@ ivec3 dilations() { return ivec3(DILATION_D, DILATION_H, DILATION_W); }
 ivec3 pads() { return ivec3(PAD_D, PAD_H, PAD_W); }
 
 // Batch item, channel and position of an element in row-major order.
-struct Place {
+struct Position {
   uint n, c;
   uvec3 at;
 };
-Place place_of(uint i, uint channels, uvec3 size) {
-  Place place;
-  place.at.z = i % size.z; i /= size.z;
-  place.at.y = i % size.y; i /= size.y;
-  place.at.x = i % size.x; i /= size.x;
-  place.c = i % channels;
-  place.n = i / channels;
-  return place;
+Position element_position(uint i, uint channels, uvec3 size) {
+  Position position;
+  position.at.z = i % size.z; i /= size.z;
+  position.at.y = i % size.y; i /= size.y;
+  position.at.x = i % size.x; i /= size.x;
+  position.c = i % channels;
+  position.n = i / channels;
+  return position;
 }
-uint index_of(uint n, uint c, uvec3 at, uint stride[5]) {
+uint element_offset(uint n, uint c, uvec3 at, uint stride[5]) {
   return n * stride[0] + c * stride[1] + at.x * stride[2] + at.y * stride[3] + at.z * stride[4];
 }
 bool is_inside(ivec3 at, ivec3 size) { return all(greaterThanEqual(at, ivec3(0))) && all(lessThan(at, size)); }

@@ -1,16 +1,17 @@
-// Maps work items to workgroups of 64 invocations that synchronise with meet(). With ALONE each invocation has its own work item, without
-// barriers, for many small items. WORK is the index of the item, MEMBER the index of the invocation among the MEMBERS that share it.
+// Maps work items to workgroups of 64 invocations that synchronise with meet(). With ONE_THREAD_PER_ITEM each invocation has its own work
+// item, without barriers, for many small items. ITEM_INDEX is the index of the item, THREAD_IN_ITEM the index of the invocation among the
+// ITEM_THREADS that share it.
 #include "include/grid.glsl"
 layout(local_size_x = 64) in;
-#if ALONE
-#define MEMBERS 1u
-#define MEMBER 0u
-#define WORK grid_invocation()
-void meet() {}
+#if ONE_THREAD_PER_ITEM
+#define ITEM_THREADS 1u
+#define THREAD_IN_ITEM 0u
+#define ITEM_INDEX grid_invocation()
+void item_barrier() {}
 #else
-#define MEMBERS 64u
-#define MEMBER gl_LocalInvocationID.x
-#define WORK grid_group()
+#define ITEM_THREADS 64u
+#define THREAD_IN_ITEM gl_LocalInvocationID.x
+#define ITEM_INDEX grid_group()
 #include "include/buffer_barrier.glsl"
-void meet() { buffer_barrier(); }
+void item_barrier() { buffer_barrier(); }
 #endif

@@ -23,8 +23,8 @@ US = 1e6
 WARM, ROUNDS, RUNS = 0.3, 4, 3
 CACHE = 160 << 20  # bytes read between two runs on a cache: more than a GPU's cache holds
 UNBOUNDED = 1 << 30
-MOST_SUBGROUPS = 16
-OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "counts_offset")
+MAX_SUBGROUPS = 16
+OFFSETS = ("q_offset", "k_offset", "v_offset", "y_offset", "mask_offset", "kv_lengths_offset")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Quads:
+class MmaTiling:
     """attention_decode_mma: subgroups per workgroup, blocks of 16 keys per subgroup and iteration, workgroups per SM."""
 
     subgroups: int
@@ -59,7 +59,7 @@ class Quads:
     of_core: int
     macros: tuple[tuple[str, str], ...] = ()
     lacks: tuple[str, ...] = ()  # kernel lines to leave out; only its time is reported, as results are wrong
-    most_parts: int = 1 << 16
+    max_splits: int = 1 << 16
     is_combined: bool = False  # reduce the splits in a second dispatch, not in the last workgroup to finish
 
     shader = "attention_decode_mma"
@@ -67,20 +67,20 @@ class Quads:
     def __str__(self) -> str:
         more = "".join(f", {name} {value}" for name, value in self.macros)
         less = ", combined by a dispatch" if self.is_combined else ", without the meeting" if self.lacks else ""
-        parts = f", up to {self.most_parts} parts" if self.most_parts < 1 << 16 else ""
-        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{parts}{less}"
+        partials = f", up to {self.max_splits} partials" if self.max_splits < 1 << 16 else ""
+        return f"quads {self.subgroups}, {self.blocks}, {self.of_core}{more}{partials}{less}"
 
-    def parts(self, shape: Shape, cores: int) -> int:
+    def partials(self, shape: Shape, cores: int) -> int:
         most = -(-shape.keys // (self.subgroups * self.blocks * 16))
-        return max(min(cores * self.of_core // (shape.batch * shape.groups), most, self.most_parts), 1)
+        return max(min(cores * self.of_core // (shape.batch * shape.groups), most, self.max_splits), 1)
 
-    def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
-        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "BLOCKS": self.blocks}
+    def kernel(self, shape: Shape, partials: int, context: pumice.Context) -> pumice.Kernel:
+        spec = {"INVOCATIONS": self.subgroups * 32, "ROWS": shape.shared, "KEY_BLOCKS": self.blocks}
         sizes = {"SIZE": shape.size, "V_SIZE": shape.size}
         macros = {"EMULATED": "0", "QUERIES_SHARED": "0", **dict(self.macros)}
         return kernel_of(self.shader, macros, {**spec, **sizes}, context, self.lacks)
 
-    def floats_of_part(self, shape: Shape) -> int:
+    def floats_per_split(self, shape: Shape) -> int:
         return shape.size + 4
 
     def fits(self, shape: Shape) -> bool:
@@ -88,7 +88,7 @@ class Quads:
 
 
 @dataclass(frozen=True)
-class Teams:
+class ThreadGroupTiling:
     """attention_decode: invocations per team, teams per workgroup, workgroups per SM."""
 
     team: int
@@ -102,25 +102,30 @@ class Teams:
     def __str__(self) -> str:
         return f"teams {self.team}, {self.teams}, {self.of_core}"
 
-    def parts(self, shape: Shape, cores: int) -> int:
+    def partials(self, shape: Shape, cores: int) -> int:
         most = -(-shape.keys // 128)
         return max(min(-(-cores * self.of_core // (shape.batch * shape.groups)), most), 1)
 
-    def kernel(self, shape: Shape, parts: int, context: pumice.Context) -> pumice.Kernel:
+    def kernel(self, shape: Shape, partials: int, context: pumice.Context) -> pumice.Kernel:
         rows, held = min(shape.shared, 4), -(-shape.size // 4 // self.team)
-        macros = {"TEAM": f"{self.team}u", "TEAMS": str(self.teams), "HELD": f"{held}u", "ROWS": f"{rows}u"}
-        in_parts = {"PARTS": str(int(parts > 1)), "LANES": "0", "VEC4": "1"}
+        macros = {
+            "GROUP_THREADS": f"{self.team}u",
+            "THREAD_GROUPS": str(self.teams),
+            "ITEMS_PER_THREAD": f"{held}u",
+            "ROWS": f"{rows}u",
+        }
+        in_parts = {"SPLIT_KEYS": str(int(partials > 1)), "CPU_VARIANT": "0", "VEC4": "1"}
         in_parts["SUBGROUP"] = str(context.info.limits["subgroupSize"])
         return kernel_of(self.shader, {**macros, **in_parts}, {"SIZE": shape.size, "V_SIZE": shape.size}, context)
 
-    def floats_of_part(self, shape: Shape) -> int:
+    def floats_per_split(self, shape: Shape) -> int:
         return shape.size + 2
 
     def fits(self, shape: Shape) -> bool:
         return True
 
 
-Way = Quads | Teams
+Tiling = MmaTiling | ThreadGroupTiling
 HEADS = ((32, 8, 128), (32, 32, 128), (32, 8, 64), (8, 4, 256))
 SHAPES = tuple(
     Shape(batch, heads, groups, keys, size)
@@ -131,25 +136,25 @@ SHAPES = tuple(
 ON_SOFTWARE = (Shape(1, 4, 2, 256, 32),)
 SHARED = (("QUERIES_SHARED", "1"),)
 EMULATED = (("EMULATED", "1"),)
-MEETING = (
-    "  if (count > 1u && APART) meet_apart(image, kv_head, count);\n",
-    "  if (count > 1u && !APART) meet(image, kv_head, count);\n",
+SPLIT_REDUCTION = (
+    "  if (count > 1u && SUBGROUP_MERGES) merge_splits_by_subgroup(batch, kv_head, count);\n",
+    "  if (count > 1u && !SUBGROUP_MERGES) merge_splits(batch, kv_head, count);\n",
 )
-UNCOUNTED = (("COUNTED", "0"),)
-WAYS: tuple[Way, ...] = (
-    Teams(16, 16, 4),
-    *(Quads(4, 1, of_core) for of_core in (1, 2, 3)),
-    *(Quads(*way) for way in ((8, 1, 1), (8, 1, 2), (4, 2, 2))),
+UNCOUNTED = (("HAS_KV_LENGTHS", "0"),)
+TILINGS: tuple[Tiling, ...] = (
+    ThreadGroupTiling(16, 16, 4),
+    *(MmaTiling(4, 1, of_core) for of_core in (1, 2, 3)),
+    *(MmaTiling(*tiling) for tiling in ((8, 1, 1), (8, 1, 2), (4, 2, 2))),
     # Time of the split-K reduction, and of the number of keys.
-    Quads(4, 1, 2, lacks=MEETING),
-    Quads(4, 1, 2, UNCOUNTED),
-    Quads(4, 1, 2, UNCOUNTED, lacks=MEETING),
-    *(Quads(*way, SHARED) for way in ((4, 1, 2), (8, 1, 1))),
+    MmaTiling(4, 1, 2, lacks=SPLIT_REDUCTION),
+    MmaTiling(4, 1, 2, UNCOUNTED),
+    MmaTiling(4, 1, 2, UNCOUNTED, lacks=SPLIT_REDUCTION),
+    *(MmaTiling(*tiling, SHARED) for tiling in ((4, 1, 2), (8, 1, 1))),
 )
-WAYS_ON_SOFTWARE: tuple[Way, ...] = (
-    Teams(16, 4, 1),
-    Quads(2, 1, 1, EMULATED),
-    Quads(2, 2, 1, (*EMULATED, *SHARED)),
+TILINGS_ON_SOFTWARE: tuple[Tiling, ...] = (
+    ThreadGroupTiling(16, 4, 1),
+    MmaTiling(2, 1, 1, EMULATED),
+    MmaTiling(2, 2, 1, (*EMULATED, *SHARED)),
 )
 
 
@@ -168,10 +173,17 @@ def built(
 def kernel_of(
     name: str, macros: dict[str, str], spec: dict[str, float], context: pumice.Context, lacks: tuple[str, ...] = ()
 ) -> pumice.Kernel:
-    shared = {"MASKED": "0", "COUNTED": "1", "ZERO_EMPTY": "1", "Y_VEC4": "1", "MEETS": "1", "EPILOGUE(x)": "x"}
-    all_macros = {**shared, "PARTS": "0", **macros}
-    if all_macros["PARTS"] == "0" and name == Teams.shader:
-        all_macros["MEETS"] = "0"
+    shared = {
+        "MASKED": "0",
+        "HAS_KV_LENGTHS": "1",
+        "ZERO_EMPTY": "1",
+        "Y_VEC4": "1",
+        "MERGES_SPLITS": "1",
+        "EPILOGUE(x)": "x",
+    }
+    all_macros = {**shared, "SPLIT_KEYS": "0", **macros}
+    if all_macros["SPLIT_KEYS"] == "0" and name == ThreadGroupTiling.shader:
+        all_macros["MERGES_SPLITS"] = "0"
     text = (SHADERS / f"{name}.comp").read_text()
     for line in lacks:
         if line not in text:
@@ -203,24 +215,24 @@ class Memory:
             "k": filled(shape.elements, 1),
             "v": filled(shape.elements, 2),
             "y": pumice.empty([shape.batch * shape.heads * shape.size // 4, 4], "float16", context),
-            "counts": pumice.tensor(counts.view(np.uint32).reshape(-1, 2), context),
-            "finished": pumice.tensor(np.zeros(shape.batch * shape.groups * MOST_SUBGROUPS, np.uint32), context),
+            "kv_lengths": pumice.tensor(counts.view(np.uint32).reshape(-1, 2), context),
+            "finished": pumice.tensor(np.zeros(shape.batch * shape.groups * MAX_SUBGROUPS, np.uint32), context),
         }
         return cls(shape, copies, tensors)
 
 
-def combining(memory: Memory, way: Quads, parts: int, made: pumice.Tensor) -> Any:
+def combining(memory: Memory, tiling: MmaTiling, partials: int, made: pumice.Tensor) -> Any:
     """Return the dispatch that reduces the splits of attention_decode_mma."""
-    shape, turn = memory.shape, way.subgroups * way.blocks * 16
-    count = -(-shape.keys // (max(-(-shape.keys // (parts * turn)), 1) * turn))
+    shape, turn = memory.shape, tiling.subgroups * tiling.blocks * 16
+    count = -(-shape.keys // (max(-(-shape.keys // (partials * turn)), 1) * turn))
     spec = frozenset({"ROWS": shape.shared, "FOURS": shape.size // 4}.items())
     kernel = built(COMBINE, made.context, "combine", frozenset(), spec)
-    numbers = {"parts": parts, "count": count, "items": shape.batch * shape.heads * shape.size // 4}
+    numbers = {"partials": partials, "count": count, "items": shape.batch * shape.heads * shape.size // 4}
     y = pumice.Tensor(pumice.TensorDesc("uint32", [numbers["items"], 2]), memory.tensors["y"].buffer)
     return kernel.bind(made=made, y=y, **numbers, groups=-(-numbers["items"] // 64))
 
 
-def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int) -> list[Any]:
+def bound(memory: Memory, tiling: Tiling, kernel: pumice.Kernel, partials: int, copy: int) -> list[Any]:
     """Return the dispatches over the copy-th cache, with buffers for its splits."""
     shape, context = memory.shape, memory.tensors["q"].context
     rows, head = shape.heads * shape.size, shape.keys * shape.size
@@ -232,25 +244,25 @@ def bound(memory: Memory, way: Way, kernel: pumice.Kernel, parts: int, copy: int
         numbers |= {f"{name}_batch": shape.groups * head, f"{name}_head": head, f"{name}_row": shape.size}
         numbers[f"{name}_offset"] = copy * shape.elements
     numbers |= {"scale": shape.size**-0.5, "first": -UNBOUNDED, "last": UNBOUNDED, "mask_keys": shape.keys}
-    numbers["stretch"] = -(-shape.keys // parts // 4) * 4 + 4 * (shape.keys % parts > 0)
+    numbers["split_size"] = -(-shape.keys // partials // 4) * 4 + 4 * (shape.keys % partials > 0)
     tensors = {name: one for name, one in memory.tensors.items() if name != "finished"}
-    if isinstance(way, Teams):  # reads fp16 as vec4
+    if isinstance(tiling, ThreadGroupTiling):  # reads fp16 as vec4
         for name in "qkv":
             words = tensors[name]
             fours = pumice.TensorDesc("float16", [words.shape[0] * 2, 4])
             tensors[name] = pumice.Tensor(fours, words.buffer)
-    across = 1 if isinstance(way, Quads) else -(-shape.shared // 4)
-    if isinstance(way, Quads) or parts > 1:
-        floats = shape.batch * shape.heads * parts * way.floats_of_part(shape)
-        made = [floats // 4, 4] if isinstance(way, Quads) else [floats]
+    across = 1 if isinstance(tiling, MmaTiling) else -(-shape.shared // 4)
+    if isinstance(tiling, MmaTiling) or partials > 1:
+        floats = shape.batch * shape.heads * partials * tiling.floats_per_split(shape)
+        made = [floats // 4, 4] if isinstance(tiling, MmaTiling) else [floats]
         tensors["finished"] = memory.tensors["finished"]
-        tensors.setdefault("parts", pumice.empty(made, "float32", context))
-    groups = (across, shape.batch * shape.groups, parts)
+        tensors.setdefault("partials", pumice.empty(made, "float32", context))
+    groups = (across, shape.batch * shape.groups, partials)
     names = {one["name"] for one in kernel.shader.interface["bindings"]}
     tensors = {name: one for name, one in tensors.items() if name in names}
     dispatches = [kernel.bind(**tensors, **numbers, groups=groups)]
-    if isinstance(way, Quads) and way.is_combined:
-        dispatches.append(combining(memory, way, parts, tensors["parts"]))
+    if isinstance(tiling, MmaTiling) and tiling.is_combined:
+        dispatches.append(combining(memory, tiling, partials, tensors["partials"]))
     return dispatches
 
 
@@ -267,19 +279,19 @@ def expected(memory: Memory) -> Array:
     return np.asarray(((weights / weights.sum(-1, keepdims=True)) @ v).reshape(-1))
 
 
-def error_of(way: Way, shape: Shape, cores: int, context: pumice.Context, replays: int = 1) -> float:
+def error_of(tiling: Tiling, shape: Shape, cores: int, context: pumice.Context, replays: int = 1) -> float:
     """Return the largest error over the largest result, of successive runs that must be bit-identical. Splits are cleared between runs, so
     that stale ones cannot hide premature reads.
     """
     memory = Memory.of(shape, 1, context, random=True)
-    parts = way.parts(shape, cores)
+    partials = tiling.partials(shape, cores)
     commands = pumice.CommandList(context)
-    if isinstance(way, Quads):
-        fours = shape.batch * shape.heads * parts * way.floats_of_part(shape) // 4
-        memory.tensors["parts"] = pumice.empty([fours, 4], "float32", context)
+    if isinstance(tiling, MmaTiling):
+        fours = shape.batch * shape.heads * partials * tiling.floats_per_split(shape) // 4
+        memory.tensors["partials"] = pumice.empty([fours, 4], "float32", context)
         clear = pumice.Kernel(CLEAR, context, "clear")
-        commands.dispatch(clear.bind(parts=memory.tensors["parts"], fours=fours, groups=-(-fours // 64)))
-    for dispatch in bound(memory, way, way.kernel(shape, parts, context), parts, 0):
+        commands.dispatch(clear.bind(partials=memory.tensors["partials"], fours=fours, groups=-(-fours // 64)))
+    for dispatch in bound(memory, tiling, tiling.kernel(shape, partials, context), partials, 0):
         commands.dispatch(dispatch)
     commands.commit()
     commands.exec().wait()
@@ -293,12 +305,12 @@ def error_of(way: Way, shape: Shape, cores: int, context: pumice.Context, replay
 
 
 def recorded(
-    way: Way, memory: Memory, kernel: pumice.Kernel, parts: int, context: pumice.Context
+    tiling: Tiling, memory: Memory, kernel: pumice.Kernel, partials: int, context: pumice.Context
 ) -> pumice.CommandList:
     """Return a list with one dispatch over each cache."""
     commands = pumice.CommandList(context)
     for copy in range(memory.copies):
-        for dispatch in bound(memory, way, kernel, parts, copy):
+        for dispatch in bound(memory, tiling, kernel, partials, copy):
             commands.dispatch(dispatch)
     commands.commit(timing=True)
     return commands
@@ -320,9 +332,9 @@ def measured(lists: list[pumice.CommandList], copies: int, software: bool, warm:
 
 
 CLEAR = """layout(local_size_x = 64) in;
-layout(binding = 0) writeonly buffer Parts { vec4 parts[]; };
+layout(binding = 0) writeonly buffer Partials { vec4 partials[]; };
 layout(push_constant) uniform parameter { uint fours; } p;
-void main() { if (gl_GlobalInvocationID.x < p.fours) parts[gl_GlobalInvocationID.x] = vec4(uintBitsToFloat(0x7fc00000u)); }
+void main() { if (gl_GlobalInvocationID.x < p.fours) partials[gl_GlobalInvocationID.x] = vec4(uintBitsToFloat(0x7fc00000u)); }
 """
 COMBINE = """layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint ROWS = 1u;
@@ -378,7 +390,7 @@ def reading(memory: Memory) -> pumice.CommandList:
     return commands
 
 
-def told_of(kernel: pumice.Kernel) -> str:
+def describe_statistics(kernel: pumice.Kernel) -> str:
     """Return the driver's kernel statistics, or why there are none, so that no measurement is lost."""
     try:
         told = kernel.statistics()
@@ -387,38 +399,40 @@ def told_of(kernel: pumice.Kernel) -> str:
         return f"{type(error).__name__}: {error}".splitlines()[0][:60]
 
 
-def rows_of(shape: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
+def rows_of(shape: Shape, tilings: tuple[Tiling, ...], session: Session) -> Iterator[Row]:
     context = session.context
     cores = int(context.info.limits.get("shaderSMCount") or 132)
     bytes_read = shape.elements * 4
     copies = 2 if session.software else max(1, min(64, CACHE // bytes_read + 1))
     memory = Memory.of(shape, copies, context)
-    ways = tuple(way for way in ways if way.fits(shape))
-    all_parts = [way.parts(shape, cores) for way in ways]
+    tilings = tuple(tiling for tiling in tilings if tiling.fits(shape))
+    all_parts = [tiling.partials(shape, cores) for tiling in tilings]
     lists = [
-        recorded(way, memory, way.kernel(shape, parts, context), parts, context)
-        for way, parts in zip(ways, all_parts, strict=True)
+        recorded(tiling, memory, tiling.kernel(shape, partials, context), partials, context)
+        for tiling, partials in zip(tilings, all_parts, strict=True)
     ]
     all_seconds = measured([*lists, reading(memory)], copies, session.software)
     floor = all_seconds.pop()
     rate = f"{bytes_read / floor[0] / 1e12:.2f} TB/s"
     yield Row("  as many bytes read, no more", floor[0] * US, floor[len(floor) // 2] * US, note=rate)
-    for way, parts, seconds in zip(ways, all_parts, all_seconds, strict=True):
+    for tiling, partials, seconds in zip(tilings, all_parts, all_seconds, strict=True):
         best, median = seconds[0], seconds[len(seconds) // 2]
-        yield Row(f"  {way}", best * US, median * US, note=f"{bytes_read / best / 1e12:.2f} TB/s, {parts} parts")
+        yield Row(
+            f"  {tiling}", best * US, median * US, note=f"{bytes_read / best / 1e12:.2f} TB/s, {partials} partials"
+        )
 
 
-def checks(ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
+def checks(tilings: tuple[Tiling, ...], session: Session) -> Iterator[Row]:
     """Yield the driver's statistics of each kernel, and its error with uneven splits."""
     cores = int(session.context.info.limits.get("shaderSMCount") or 132)
     shapes = (Shape(2, 4, 2, 250, 32),) if session.software else (Shape(2, 32, 8, 3001, 128), Shape(2, 8, 4, 3001, 256))
     for shape in shapes:
-        for way in ways:
-            if not way.fits(shape) or (way.lacks and not way.is_combined):
+        for tiling in tilings:
+            if not tiling.fits(shape) or (tiling.lacks and not tiling.is_combined):
                 continue
-            error = error_of(way, shape, cores, session.context)
-            told = told_of(way.kernel(shape, way.parts(shape, cores), session.context))
-            yield Row(f"  {way}, heads of {shape.size}", error * 1e3, error * 1e3, wrong=not error < 4e-3, note=told)
+            error = error_of(tiling, shape, cores, session.context)
+            told = describe_statistics(tiling.kernel(shape, tiling.partials(shape, cores), session.context))
+            yield Row(f"  {tiling}, heads of {shape.size}", error * 1e3, error * 1e3, wrong=not error < 4e-3, note=told)
 
 
 def safely(rows: Iterator[Row]) -> list[Row]:
@@ -434,11 +448,11 @@ def safely(rows: Iterator[Row]) -> list[Row]:
 
 
 def run(session: Session) -> Iterator[Table]:
-    ways = (
-        WAYS_ON_SOFTWARE
+    tilings = (
+        TILINGS_ON_SOFTWARE
         if session.software
-        else tuple(w for w in WAYS if session.context.info.matrices or isinstance(w, Teams))
+        else tuple(w for w in TILINGS if session.context.info.matrices or isinstance(w, ThreadGroupTiling))
     )
-    yield Table("Errors of one row, by ways of sharing it out", "thousandths", safely(checks(ways, session)))
+    yield Table("Errors of one row, by ways of sharing it out", "thousandths", safely(checks(tilings, session)))
     for shape in ON_SOFTWARE if session.software else SHAPES:
-        yield Table(f"One row, {shape}", "us", safely(rows_of(shape, ways, session)))
+        yield Table(f"One row, {shape}", "us", safely(rows_of(shape, tilings, session)))

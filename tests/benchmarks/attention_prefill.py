@@ -13,7 +13,7 @@ import pumice
 
 from . import on_device
 from .attention import Shape
-from .attention_decode import SHADERS, safely, told_of
+from .attention_decode import SHADERS, describe_statistics, safely
 from .kernels import US
 from .rows import Row, Table
 from .session import Session
@@ -22,12 +22,12 @@ from .timing import Sampler
 HEADS = 32
 LENGTHS, LENGTHS_ON_SOFTWARE = (2048, 4096, 8192, 16384), (70,)
 ROUNDS, RUNS = 4, 3
-LEAST_OF_TURN = 2e-4  # seconds of a measurement; shorter dispatches are repeated in a list
+MIN_SECONDS = 2e-4  # seconds of a measurement; shorter dispatches are repeated in a list
 CACHED = 32 << 20  # bytes of keys and values of heads processed together
 
 
 @dataclass(frozen=True)
-class Way:
+class Tiling:
     """Subgroups, keys per iteration, strips of 16 queries per subgroup. together: heads, 0: the engine's choice. shares: subgroups with the
     same queries that split the keys of an iteration.
     """
@@ -42,7 +42,7 @@ class Way:
         more = f", {self.shares} shares" if self.shares > 1 else ""
         return f"{self.subgroups} x {self.keys} x {self.strips}{more}, {self.together} together"
 
-    def on(self, case: Shape) -> Way:
+    def on(self, case: Shape) -> Tiling:
         if self.together:
             return self
         fitting = CACHED * (case.heads // (case.kv_heads or case.heads)) // (case.keys * case.size * 4)
@@ -50,13 +50,20 @@ class Way:
         return replace(self, together=together if case.causal else 1)
 
     def macros(self, turns: str) -> dict[str, str]:
-        same = {"EMULATED": "0", "MASKED": "0", "COUNTED": "0", "ZERO_EMPTY": "1", "PARTS": "0", "MEETS": "0"}
-        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "TURNS": turns, "MASK_BY_ROW": "0"}
+        same = {
+            "EMULATED": "0",
+            "MASKED": "0",
+            "HAS_KV_LENGTHS": "0",
+            "ZERO_EMPTY": "1",
+            "SPLIT_KEYS": "0",
+            "MERGES_SPLITS": "0",
+        }
+        return {**same, "Y_VEC4": "1", "EPILOGUE(x)": "x", "KEY_LOOP": turns, "MASK_BY_ROW": "0"}
 
     def kernel(self, size: int, turns: str, context: pumice.Context) -> pumice.Kernel:
         """Build the engine's kernel, for the driver's statistics."""
-        spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEYS": self.keys}
-        spec["STRIPS"], spec["SHARES"] = self.strips, self.shares
+        spec = {"SIZE": size, "V_SIZE": size, "INVOCATIONS": self.subgroups * 32, "KEY_TILE": self.keys}
+        spec["QUERY_TILES"], spec["KEY_SLICES"] = self.strips, self.shares
         options = pumice.ShaderOptions(storage="fp16")
         text = (SHADERS / "attention_mma.comp").read_text()
         return pumice.Kernel(
@@ -65,26 +72,26 @@ class Way:
 
 
 # The engine's choices if the queries fill the device, the alternatives they replaced, and its choices for few queries.
-OF_128 = (Way(8, 64, 1), Way(8, 64, 1, together=1), Way(8, 32, 1), Way(4, 16, 1, shares=2))
+OF_128 = (Tiling(8, 64, 1), Tiling(8, 64, 1, together=1), Tiling(8, 32, 1), Tiling(4, 16, 1, shares=2))
 OF_64 = (
-    Way(4, 64, 2),
-    Way(4, 64, 2, together=1),
-    Way(4, 64, 1),
-    Way(4, 32, 1, shares=2),
+    Tiling(4, 64, 2),
+    Tiling(4, 64, 2, together=1),
+    Tiling(4, 64, 1),
+    Tiling(4, 32, 1, shares=2),
 )
-WAYS = {128: OF_128, 64: OF_64}
-ON_SOFTWARE = (Way(2, 32, 1), Way(4, 64, 2))
+TILINGS = {128: OF_128, 64: OF_64}
+ON_SOFTWARE = (Tiling(2, 32, 1), Tiling(4, 64, 2))
 
 
-def program_of(case: Shape, way: Way | None, context: pumice.Context) -> pumice.Program:
+def program_of(case: Shape, tiling: Tiling | None, context: pumice.Context) -> pumice.Program:
     graph = pumice.Graph(str(case))
     q, k, v = (graph.input(name, case.dtype, shape) for name, shape in zip("qkv", case.shapes, strict=True))
     graph.output("y", graph.add("Attention", q, k, v, is_causal=int(case.causal)))
-    told = {f"attention of {case.rows} rows": f"attention_mma {way}"} if way else {}
-    program = graph.compile(context, precision="fp16", measured=told)
+    variants = {f"attention of {case.rows} rows": f"attention_mma {tiling}"} if tiling else {}
+    program = graph.compile(context, precision="fp16", measured=variants)
     (step,) = program.plan(case.shapes)
-    if way and step["choice"]["refused"]:
-        raise ValueError(f"the engine does not take '{way}'; it takes '{step['choice']['own']}'")
+    if tiling and step["choice"]["refused"]:
+        raise ValueError(f"the engine does not take '{tiling}'; it takes '{step['choice']['own']}'")
     return program
 
 
@@ -109,10 +116,10 @@ def sampler_of(program: pumice.Program, case: Shape, tensors: dict[str, pumice.T
         return on_device.sampler(commands, times)
 
     once = min(recorded(1)(3))
-    return recorded(max(1, round(LEAST_OF_TURN / max(once, 1e-6))))
+    return recorded(max(1, round(MIN_SECONDS / max(once, 1e-6))))
 
 
-def rows_of(case: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Row]:
+def rows_of(case: Shape, tilings: tuple[Tiling, ...], session: Session) -> Iterator[Row]:
     context, random = session.context, np.random.default_rng(0)
     block = random.standard_normal(1 << 20).astype(np.float16)
     arrays = [np.resize(random.permutation(block), shape) for shape in case.shapes]
@@ -122,10 +129,10 @@ def rows_of(case: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Ro
     errors: dict[str, float] = {}
     some = sorted({0, 1, case.rows // 2, case.rows - 1})
     right = {head: expected(arrays, case, head, some) for head in (0, case.heads - 1)}
-    for way in (None, *(one.on(case) for one in ways)):
-        name = "as the engine chooses" if way is None else str(way)
+    for tiling in (None, *(one.on(case) for one in tilings)):
+        name = "as the engine chooses" if tiling is None else str(tiling)
         try:
-            program = program_of(case, way, context)
+            program = program_of(case, tiling, context)
             samplers[name] = sampler_of(program, case, tensors)
         except (pumice.Error, ValueError) as error:
             yield Row(f"  {name}", absent=str(error).splitlines()[0], wrong=True)
@@ -141,8 +148,8 @@ def rows_of(case: Shape, ways: tuple[Way, ...], session: Session) -> Iterator[Ro
 
 
 @functools.cache
-def statistics_of(way: Way, size: int, turns: str, context: pumice.Context) -> str:
-    return told_of(replace(way, together=1).kernel(size, turns, context))
+def statistics_of(tiling: Tiling, size: int, turns: str, context: pumice.Context) -> str:
+    return describe_statistics(replace(tiling, together=1).kernel(size, turns, context))
 
 
 def run(session: Session) -> Iterator[Table]:
@@ -152,13 +159,18 @@ def run(session: Session) -> Iterator[Table]:
             rows = safely(rows_of(case, ON_SOFTWARE, replace(session, context=emulating)))
             yield Table(f"Ways: {case}", "us", rows)
         return
-    for size, ways in WAYS.items():
+    for size, tilings in TILINGS.items():
         for length in LENGTHS:
             for causal in (True, False):
                 case = Shape(1, HEADS, length, length, size, causal=causal)
-                seen = {way.on(case): None for way in ways}
+                seen = {tiling.on(case): None for tiling in tilings}
                 yield Table(f"Ways: {case}", "us", safely(rows_of(case, tuple(seen), session)))
-    for size, ways in WAYS.items():
-        for turns in ("ALL_WHOLE", "WHOLE_FIRST" if size <= 64 else "IN_ANY_ORDER"):  # the second: causal attention
-            told = (Row(f"  {way}", note=statistics_of(way, size, turns, session.context)) for way in ways)
-            yield Table(f"What the driver says, heads of {size}, {turns}", "", safely(told))
+    for size, tilings in TILINGS.items():
+        for turns in (
+            "ALL_TILES_FULL",
+            "FULL_TILES_FIRST" if size <= 64 else "MIXED_TILES",
+        ):  # the second: causal attention
+            variants = (
+                Row(f"  {tiling}", note=statistics_of(tiling, size, turns, session.context)) for tiling in tilings
+            )
+            yield Table(f"What the driver says, heads of {size}, {turns}", "", safely(variants))

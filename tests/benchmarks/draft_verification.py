@@ -13,7 +13,7 @@ from .text import MS, SHAPES, TINY, Shape, checked_run, device_of, filled, kerne
 COUNTS = (1, 2, 3, 4, 5, 8, 16)
 FEW_LAYERS, FEW_WORDS = 4, 16384  # of the decoder for the kernel comparison
 LENGTHS = (1024, 8192)  # cache lengths
-BEFORE = {f"block product of {count} normalised rows": "normalised before" for count in range(1, 17)}
+BEFORE = {f"quantized GEMM of {count} normalised rows": "normalised before" for count in range(1, 17)}
 MANY = {f"attention of {count} rows": "attention_mma" for count in range(2, 5)}
 WAYS = {
     "as chosen": {},

@@ -18,7 +18,7 @@ from .timing import Sampler
 
 SIZES, SIZES_ON_SOFTWARE = (1024, 2048, 4096), (64,)
 ROUNDS, RUNS = 4, 4
-LEAST_OF_TURN = 2e-4  # seconds of a list of dependent products
+MIN_SECONDS = 2e-4  # seconds of a list of dependent products
 
 
 def program_of(
@@ -46,7 +46,7 @@ def sampled(program: pumice.Program, given: list[Any]) -> tuple[Sampler, pumice.
         return sampler(commands, times)
 
     once = min(recorded(1)(3))
-    return recorded(max(1, round(LEAST_OF_TURN / max(once, 1e-6)))), tensors["y"]
+    return recorded(max(1, round(MIN_SECONDS / max(once, 1e-6)))), tensors["y"]
 
 
 def rows_of(size: int, constant: bool, session: Session) -> Iterator[Row]:

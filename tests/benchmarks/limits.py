@@ -8,7 +8,7 @@ import numpy as np
 
 import pumice
 
-from . import product_ways
+from . import gemm_variants
 from .launch import add_one, list_of
 from .on_device import sampler
 from .rows import Row, Table, timed
@@ -104,7 +104,7 @@ def products(session: Session) -> Iterator[Row]:
         x = graph.input("x", dtype, [size, size])
         graph.output("y", graph.add("MatMul", x, numbers[1]))
         program = graph.compile(session.context, "fp32" if session.software else "fp16")
-        one, _ = product_ways.sampled(program, [numbers[0]])
+        one, _ = gemm_variants.sampled(program, [numbers[0]])
         times = measure({what: one}, session.effort, 20)[what]
         row = timed(f"product of {size}, {what}", times, US)
         row.note = f"{2e-12 * size**3 / times.median:,.4g} TFLOP/s"

@@ -17,10 +17,10 @@ import pumice
 
 from .attention_decode import safely
 from .contender import Array
+from .gemm_variants import program_of, sampled
 from .kernels import US
 from .model_cases import MODEL_CASES, ModelCase
 from .models import device_times
-from .product_ways import program_of, sampled
 from .rows import Row, Table
 from .session import Session
 

@@ -11,11 +11,11 @@ import numpy as np
 
 import pumice
 from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
-from pumice.importer.load import graph_of
-from pumice.text.decoder import Choice, Device, settings_of
-from pumice.text.model_folder import Folder
-from pumice.text.static_kv_cache import in_room
-from pumice.text.decoding_batch import Prompt, Rows
+from pumice.importer.load import build_recipe_graph
+from pumice.text.decoder import Decoder, SamplingParams, pack_sampling_params
+from pumice.text.decoding_batch import DecoderRun, DecodingBatch
+from pumice.text.model_folder import ModelFolder
+from pumice.text.static_kv_cache import to_static_kv_cache
 
 from .contender import Array
 from .rows import Row, Table
@@ -24,8 +24,8 @@ from .session import Session
 BLOCK = 32
 MS, US = 1e3, 1e6
 PROMPT, TOKENS, BATCH = 2048, 64, 8
-LIKELIEST = Choice()
-DRAWN = Choice(temperature=0.8, top_k=40, top_p=0.95, seed=1)
+LIKELIEST = SamplingParams()
+DRAWN = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, seed=1)
 
 
 @dataclass(frozen=True)
@@ -135,32 +135,32 @@ def device_of(
     context: pumice.Context,
     in_int8: bool = False,
     variants: Mapping[str, str] | None = None,
-) -> tuple[Device, int]:
+) -> tuple[Decoder, int]:
     """Return the decoder on the device, optionally with int8 KV caches, and the bytes of its weights. variants: measured choices by kind of
     step."""
     precision = "fp16" if context.info.kind != "software" else "fp32"
-    folder = Folder("", "", "model.onnx", "")
+    folder = ModelFolder("", "", "model.onnx", "")
     recipe = Writer(shape, places).recipe()
-    roomy = in_room(recipe, folder, precision, in_int8)
-    program = graph_of(roomy.recipe).compile(context, precision, measured=variants)
+    decoder_recipe = to_static_kv_cache(recipe, folder, precision, in_int8)
+    program = build_recipe_graph(decoder_recipe.recipe).compile(context, precision, measured=variants)
     products = sum(
         one.shape[0] * one.shape[1] * BLOCK // 2 for one in recipe.constants.values() if one.name.endswith(".q")
     )
-    return Device(context, program, roomy, shape.words), products
+    return Decoder(context, program, decoder_recipe, shape.words), products
 
 
 def prompt(count: int, words: int, seed: int = 0) -> list[int]:
     return [int(one) for one in np.random.default_rng(seed).integers(0, words, count)]
 
 
-def made(rows: Rows, count: int, choice: Choice = LIKELIEST) -> None:
+def made(rows: DecodingBatch, count: int, choice: SamplingParams = LIKELIEST) -> None:
     """Generate `count` tokens of each text."""
-    for tokens in rows.chosen([choice] * len(rows.tokens), count):
+    for tokens in rows.generate([choice] * len(rows.tokens), count):
         for i, token in enumerate(tokens):
-            rows.keep(i, token)
+            rows.append_token(i, token)
 
 
-def rate(rows: Rows, count: int, choice: Choice = LIKELIEST) -> list[float]:
+def rate(rows: DecodingBatch, count: int, choice: SamplingParams = LIKELIEST) -> list[float]:
     """Return tokens per second of three runs of `count` tokens, after an unmeasured one that may create kernels."""
     rates = []
     for _ in range(4):
@@ -177,19 +177,19 @@ def faster(what: str, rates: Sequence[float], goal: float | None, note: str = ""
     return row
 
 
-def filled(device: Device, count: int, batch: int = 1) -> Rows:
+def filled(device: Decoder, count: int, batch: int = 1) -> DecodingBatch:
     """Return prefilled texts of `count` tokens."""
-    rows = Rows(device, batch, None)
-    rows.tokens = [prompt(count, device.words, i) for i in range(batch)]
-    rows.make_room(count + 512)
-    rows.read()
+    rows = DecodingBatch(device, batch, None)
+    rows.tokens = [prompt(count, device.vocab_size, i) for i in range(batch)]
+    rows.ensure_capacity(count + 512)
+    rows.prefill()
     rows.logits()
     return rows
 
 
-def host_time(rows: Rows) -> Row:
+def host_time(rows: DecodingBatch) -> Row:
     """Measure the host seconds of a recorded step."""
-    recorded = rows._prompt(1, 1, "greedy").recorded
+    recorded = rows._get_run(1, 1, "greedy").recorded
     seconds = []
     for _ in range(50):
         begin = time.perf_counter()
@@ -201,20 +201,20 @@ def host_time(rows: Rows) -> Row:
     return row
 
 
-def checked_run(rows: Rows, count: int) -> Prompt:
+def checked_run(rows: DecodingBatch, count: int) -> DecoderRun:
     """Return the recorded run of the last token and `count` - 1 draft tokens, sampling after each; it has run once."""
     before = len(rows.tokens[0]) - 1
-    rows.make_room(before + count)
-    run = rows._prompt(count, count, "greedy")
+    rows.ensure_capacity(before + count)
+    run = rows._get_run(count, count, "greedy")
     if count > 1:
-        chooser = rows.words.chooser(count)
-        chooser.settings.upload(settings_of([LIKELIEST] * count, [before + 1] * count))
+        chooser = rows.state.positions_state(count)
+        chooser.sampling_params.upload(pack_sampling_params([LIKELIEST] * count, [before + 1] * count))
         chooser.past.upload(np.arange(before, before + count))
-    rows._run(run, np.ones((1, count), rows.device.roomy.words_dtype), [before]).wait()
+    rows._submit_run(run, np.ones((1, count), rows.decoder.decoder_recipe.input_ids_dtype), [before]).wait()
     return run
 
 
-def seconds_of_run(run: Prompt, times: int = 32) -> float:
+def seconds_of_run(run: DecoderRun, times: int = 32) -> float:
     """Return the seconds of a run, averaged over successive ones."""
     begin = time.perf_counter()
     for _ in range(times):
@@ -223,7 +223,7 @@ def seconds_of_run(run: Prompt, times: int = 32) -> float:
     return (time.perf_counter() - begin) / times
 
 
-def checked_row(rows: Rows, width: int) -> Row:
+def checked_row(rows: DecodingBatch, width: int) -> Row:
     """Measure a run that verifies `width` draft tokens, averaged over 32 successive ones."""
     seconds = seconds_of_run(checked_run(rows, width + 1))
     return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
@@ -234,15 +234,17 @@ def bytes_of(step: dict[str, Any]) -> int:
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
 
 
-def kernel_rows(rows: Rows, count: int = 1) -> list[Row]:
+def kernel_rows(rows: DecodingBatch, count: int = 1) -> list[Row]:
     """Return the time of a `count`-token run by kernel and size, largest total first.
 
     The device waits between measured dispatches, so their sum exceeds the time of the step.
     """
-    device, caches, words = rows.device, rows.make_room(len(rows.tokens[0])), rows.words
-    run = rows._prompt(count, count, "greedy")
-    recorded = device.record(caches, words, (run.ids, run.wanted), run.recorded.logits, choose="greedy", profile=True)
-    plan = device.program.plan(device.roomy.shapes(len(rows.tokens), count, count, caches.room))
+    device, caches, words = rows.decoder, rows.ensure_capacity(len(rows.tokens[0])), rows.state
+    run = rows._get_run(count, count, "greedy")
+    recorded = device.record(
+        caches, words, (run.input_ids, run.logit_positions), run.recorded.logits, sampling_mode="greedy", profile=True
+    )
+    plan = device.program.plan(device.decoder_recipe.input_shapes(len(rows.tokens), count, count, caches.capacity))
     plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
     samples = []
     for _ in range(12):
@@ -286,9 +288,9 @@ def profile_table(shape: Shape, session: Session, count: int, in_int8: bool = Fa
     return Table(f"Text: the kernels of a step of {shape.name}, {what}", "us", made)
 
 
-def step_row(rows: Rows) -> Row:
+def step_row(rows: DecodingBatch) -> Row:
     """Measure the device seconds of a step, alone and in sequence."""
-    run = rows._prompt(1, 1, "greedy")
+    run = rows._get_run(1, 1, "greedy")
     recorded, seconds = run.recorded, seconds_of_run(run)
     note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
     return Row("  a step, of 32 behind each other", seconds * US, seconds * US, note=note)
@@ -327,25 +329,25 @@ def int8_rows(shape: Shape, session: Session, long: int, count: int) -> Iterator
     for length in sorted({min(long, 1024), long}):
         rows = filled(device, length)
         assert rows.caches is not None
-        note = f"caches of {rows.caches.bytes / 1e6:,.0f} MB for {rows.caches.room} rows"
+        note = f"caches of {rows.caches.bytes / 1e6:,.0f} MB for {rows.caches.capacity} rows"
         yield faster(f"{shape.name}: tokens/s, {length} rows, caches of int8", rate(rows, count), None, note)
         rows.close()
     yield prompt_row(shape, device, PROMPT if long > 1024 else 64, ", caches of int8")
     device.program.close()
 
 
-def prompt_row(shape: Shape, device: Device, count: int, what: str = "") -> Row:
+def prompt_row(shape: Shape, device: Decoder, count: int, what: str = "") -> Row:
     """Measure prefill tokens per second; the first prefill, which creates kernels, is excluded."""
     seconds = []
     for i in range(4):
-        rows = Rows(device, 1, None)
-        rows.tokens = [prompt(count, device.words, i)]
-        rows.make_room(count + 64)
+        rows = DecodingBatch(device, 1, None)
+        rows.tokens = [prompt(count, device.vocab_size, i)]
+        rows.ensure_capacity(count + 64)
         if i == 0:
             kept = rows
         begin = time.perf_counter()
         kept.tokens, kept.cached = rows.tokens, [0]
-        kept.read()
+        kept.prefill()
         kept.logits()
         seconds.append(time.perf_counter() - begin)
         if kept is not rows:
@@ -362,12 +364,12 @@ def prompt_row(shape: Shape, device: Device, count: int, what: str = "") -> Row:
 
 def example_rows(session: Session) -> Iterator[Row]:
     with pumice.text.Generator(pumice.text.EXAMPLE, session.context) as generator:
-        rows = Rows(generator.device, 1, generator.context_length)
+        rows = DecodingBatch(generator.device, 1, generator.context_length)
         rows.tokens = [generator.encoded("Once there was a fox")]
         yield faster("the example, fp32: tokens/s", rate(rows, TOKENS), 50 if session.software else None)
         yield host_time(rows)
         rows.close()
-        rows = Rows(generator.device, BATCH, generator.context_length)
+        rows = DecodingBatch(generator.device, BATCH, generator.context_length)
         rows.tokens = [generator.encoded("Once there was a fox")] * BATCH
         rows.tokens = [list(one) for one in rows.tokens]
         yield faster(f"the example, batch of {BATCH}: tokens/s", rate(rows, TOKENS), None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, execute, initialise, operator, parts, refused, run
+from binding_tables import F64, execute, expect_error, initialise, operator, parts, run
 from pumice import BindingTable, Buffer, BufferRange, TensorDesc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_every_rule_that_an_error_can_name_is_in_the_list_and_the_list_has_no_ot
     assert {"C1", "I5", "O1", "R1", "R9", "T1", "H4", "P5"} <= named
 
 
-def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
+def test_every_rejection_of_tables_lists_and_buffers_names_its_rule() -> None:
     """Check that calls in the wrong state name a rule. Only state errors that are no binding rules are exempt (threads, forks, mapping)."""
     files = [
         *(ROOT / "cpp/dispatch").rglob("*.cpp"),
@@ -56,7 +56,7 @@ def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
     assert all(re.search("mapped|sync_start", statement) for statement in without), without
 
 
-def test_every_rule_is_told_in_a_sentence() -> None:
+def test_every_rule_is_explained_in_a_sentence() -> None:
     assert all(re.fullmatch(rf"[{FAMILIES}]\d+", rule) for rule in RULES)
     assert all(len(text) > 15 and not text.endswith(".") for text in RULES.values())
 
@@ -81,7 +81,7 @@ def test_rules_are_checked_in_order(context: pumice.Context) -> None:
         ("H4", parts(memory, 0)),  # hazards
     ]
     for rule, bindings in mistakes:
-        refused(rule, table.bind_inputs, bindings)
+        expect_error(rule, table.bind_inputs, bindings)
     table.bind_inputs(parts(memory, 256))
 
 
@@ -89,15 +89,15 @@ def test_the_first_slot_that_breaks_the_first_rule_is_named(context: pumice.Cont
     memory, upload = Buffer(context, 4096), Buffer(context, 256, "upload")
     table = BindingTable(operator(context, "Sum", [F64] * 4, [F64]))
     x = BufferRange(memory, 0, 256)
-    assert refused("M1", table.bind_inputs, [BufferRange(memory, 0, 8), x, upload, upload]).slot == "inputs[2]"
+    assert expect_error("M1", table.bind_inputs, [BufferRange(memory, 0, 8), x, upload, upload]).slot == "inputs[2]"
     assert (
-        refused("R2", table.bind_inputs, [x, BufferRange(memory, 0, 8), x, BufferRange(memory, 0, 8)]).slot
+        expect_error("R2", table.bind_inputs, [x, BufferRange(memory, 0, 8), x, BufferRange(memory, 0, 8)]).slot
         == "inputs[1]"
     )
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_refused_call_changes_nothing(context: pumice.Context, by_name: bool) -> None:
+def test_a_rejected_call_changes_nothing(context: pumice.Context, by_name: bool) -> None:
     add = operator(context, "Add", [F64, F64], [F64])
     a, b, y = (pumice.tensor(np.full(64, value, "float32"), context) for value in (1, 2, 0))
     initialise(context, add)
@@ -105,16 +105,16 @@ def test_a_refused_call_changes_nothing(context: pumice.Context, by_name: bool) 
     table.bind(a=a, b=b, y=y)
     short, upload = pumice.empty(63, "float32", context), Buffer(context, 256, "upload")
     if by_name:
-        refused("R2", lambda: table.bind(a=b, b=b, y=short))  # the inputs alone would be accepted
-        refused("C5", lambda: table.bind(a=b, y=y))
-        refused("C6", lambda: table.bind(a=b, b=b, z=y))
+        expect_error("R2", lambda: table.bind(a=b, b=b, y=short))  # the inputs alone would be accepted
+        expect_error("C5", lambda: table.bind(a=b, y=y))
+        expect_error("C6", lambda: table.bind(a=b, b=b, z=y))
     else:
-        refused("C1", table.bind_inputs, [b])
-        refused("R2", table.bind_inputs, [b, short])
-        refused("M1", table.bind_outputs, [upload])
-        refused("P3", table.bind_temporary, upload)
-        refused("C10", table.reset, None)
-        refused("R1", table.bind_outputs, [BufferRange(a.buffer, 0, 300)])
+        expect_error("C1", table.bind_inputs, [b])
+        expect_error("R2", table.bind_inputs, [b, short])
+        expect_error("M1", table.bind_outputs, [upload])
+        expect_error("P3", table.bind_temporary, upload)
+        expect_error("C10", table.reset, None)
+        expect_error("R1", table.bind_outputs, [BufferRange(a.buffer, 0, 300)])
     run(context, add, table)
     np.testing.assert_array_equal(y.numpy(), np.full(64, 3))
 
@@ -127,10 +127,10 @@ def test_names_bind_all_at_once(context: pumice.Context) -> None:
     name = [slot.name for slot in (*softmax.inputs, *softmax.outputs)]
     table = BindingTable(softmax)
     table.bind(**dict(zip(name, values, strict=True)))
-    refused("H4", table.bind_inputs, [values[1]])
+    expect_error("H4", table.bind_inputs, [values[1]])
     table.bind(**dict(zip(name, values[::-1], strict=True)))
     table.unbind()
-    refused("C9", pumice.CommandList(context).dispatch, softmax, table)
+    expect_error("C9", pumice.CommandList(context).dispatch, softmax, table)
 
 
 def test_slots_have_names_and_descriptions(context: pumice.Context) -> None:
@@ -144,7 +144,7 @@ def test_slots_have_names_and_descriptions(context: pumice.Context) -> None:
     assert conv.context is context
 
 
-def test_after_every_refusal_a_valid_bind_and_run_succeeds(context: pumice.Context) -> None:
+def test_after_every_rejection_a_valid_bind_and_run_succeeds(context: pumice.Context) -> None:
     """One table gets many invalid bindings, each followed by a valid bind and run."""
     relu = operator(context, "Relu", [F64], [F64])
     initialise(context, relu)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pumice
-from binding_oracle import Described, Memory, Model, Range, Refused, Table
+from binding_oracle import Described, Memory, Model, Range, Rejection, Table
 from binding_tables import F64, initialise, operator, run
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, Tensor, TensorDesc
 
@@ -180,7 +180,7 @@ def outcome(call: Callable[[], object]) -> str | None:
     except pumice.BindingError as error:
         assert error.slot and error.expected and error.given, error
         return error.rule
-    except Refused as refused:
+    except Rejection as refused:
         return refused.rule
     return None
 

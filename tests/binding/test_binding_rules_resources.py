@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, OWNED, ROWS, execute, initialise, operator, parts, random, refused, run, table_of
+from binding_tables import F64, OWNED, ROWS, execute, expect_error, initialise, operator, parts, random, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
 from threads import in_threads
 
@@ -49,24 +49,24 @@ def test_p2_resources_have_their_size_and_alignment(
         bind = getattr(table, f"bind_{kind}")
         bind(BufferRange(memory, 256, size))
         bind(BufferRange(memory, 512))
-        assert refused("P2", bind, BufferRange(memory, 0, size - 1)).slot == kind
-        refused("P2", bind, BufferRange(memory, 16, size))
-        refused("R1", bind, BufferRange(memory, 16384, size))
-        refused("M1", bind, Buffer(context, size, "upload"))
+        assert expect_error("P2", bind, BufferRange(memory, 0, size - 1)).slot == kind
+        expect_error("P2", bind, BufferRange(memory, 16, size))
+        expect_error("R1", bind, BufferRange(memory, 16384, size))
+        expect_error("M1", bind, Buffer(context, size, "upload"))
         bind(None)
         table.bind_inputs(
             [BufferRange(memory, 0, 1024), *([BufferRange(memory, 1024, 1024), None] if compiled is conv else [None])]
         )
         table.bind_outputs([BufferRange(memory, 4096, 1024)])
-        assert refused("P2", CommandList(context).dispatch, compiled, table).slot == kind
+        assert expect_error("P2", CommandList(context).dispatch, compiled, table).slot == kind
 
 
 def test_p3_nothing_is_bound_where_no_resource_is_needed(
     relu: pumice.CompiledOperator, conv: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
 ) -> None:
-    refused("P3", BindingTable(relu).bind_temporary, BufferRange(memory))
-    refused("P3", BindingTable(relu).bind_persistent, BufferRange(memory))
-    refused("P3", BindingTable(conv).bind_persistent, memory)
+    expect_error("P3", BindingTable(relu).bind_temporary, BufferRange(memory))
+    expect_error("P3", BindingTable(relu).bind_persistent, BufferRange(memory))
+    expect_error("P3", BindingTable(conv).bind_persistent, memory)
     x, y = pumice.tensor(np.ones(64, "float32"), context), pumice.empty(64, "float32", context)
     initialise(context, relu)
     execute(context, relu, [x], [y])  # the device still works
@@ -116,11 +116,11 @@ def test_p5_persistent_memory_is_known_by_identity(multiply: pumice.CompiledOper
     late = CommandList(context)
     late.dispatch(multiply, early)
     late.commit()
-    refused("P5", late.exec)
+    expect_error("P5", late.exec)
     table = BindingTable(multiply)
-    refused("P5", table.bind_persistent, copy)
+    expect_error("P5", table.bind_persistent, copy)
     another = operator(context, "MatMul", [ROWS, OWNED], [ROWS])
-    refused("P5", table.bind_persistent, initialise(context, another, [None, w]))
+    expect_error("P5", table.bind_persistent, initialise(context, another, [None, w]))
     execute(context, multiply, [x, None], [y], persistent)
     np.testing.assert_allclose(y.numpy(), x.numpy() @ w.numpy(), rtol=1e-4, atol=1e-4)
 
@@ -153,10 +153,10 @@ def test_l1_a_list_keeps_what_it_uses(relu: pumice.CompiledOperator, context: pu
         assert (y.numpy() == 0).all(), value
 
 
-def test_l1_closed_buffers_are_refused(relu: pumice.CompiledOperator, context: pumice.Context, memory: Buffer) -> None:
+def test_l1_closed_buffers_are_rejected(relu: pumice.CompiledOperator, context: pumice.Context, memory: Buffer) -> None:
     closed = Buffer(context, 256)
     closed.close()
-    refused("L1", BindingTable(relu).bind_inputs, [BufferRange(closed, 0, 256)])
+    expect_error("L1", BindingTable(relu).bind_inputs, [BufferRange(closed, 0, 256)])
     later = Buffer(context, 256)
     table = table_of(context, relu, [later], parts(memory, 0))
     later.close()

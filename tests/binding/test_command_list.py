@@ -96,7 +96,7 @@ def test_push_constants_are_converted_by_the_reflected_type(context: pumice.Cont
         ({"factor": 1.0, "offset": 1, "groups": 4}, "K8", "threads"),
     ],
 )
-def test_wrong_numbers_are_refused_by_name(
+def test_wrong_numbers_are_rejected_by_name(
     context: pumice.Context, arguments: dict[str, object], rule: str, text: str
 ) -> None:
     kernel = pumice.Kernel(SCALE, context=context)
@@ -107,14 +107,14 @@ def test_wrong_numbers_are_refused_by_name(
     assert caught.value.rule == rule
 
 
-def test_a_float64_array_is_refused_for_a_float_kernel(add_one: pumice.Kernel) -> None:
+def test_a_float64_array_is_rejected_for_a_float_kernel(add_one: pumice.Kernel) -> None:
     with pytest.raises(pumice.BindingError, match="float64") as caught:
         add_one(x=np.ones(4), y=np.zeros(4, "float32"), threads=4)
     assert caught.value.rule == "K5"
     assert caught.value.tensor == "x"
 
 
-def test_a_written_read_only_array_is_refused_before_anything_runs(add_one: pumice.Kernel) -> None:
+def test_a_written_read_only_array_is_rejected_before_anything_runs(add_one: pumice.Kernel) -> None:
     y = np.zeros(4, "float32")
     y.flags.writeable = False
     with pytest.raises(pumice.BindingError, match="read-only"):
@@ -186,7 +186,7 @@ def test_states_are_checked(context: pumice.Context, add_one: pumice.Kernel) -> 
         commands.exec()
 
 
-def test_waiting_for_an_id_that_was_never_submitted_is_refused(context: pumice.Context) -> None:
+def test_waiting_for_an_id_that_was_never_submitted_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.StateError, match="not been submitted"):
         context.wait(context.submitted + 1)
 

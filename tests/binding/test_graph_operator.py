@@ -265,7 +265,7 @@ def test_g6_an_input_that_no_node_uses_still_counts(context: pumice.Context) -> 
     np.testing.assert_array_equal(y.numpy(), np.ones(64))
 
 
-def test_what_needs_the_host_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_needs_the_host_is_rejected_by_name(context: pumice.Context) -> None:
     graph = pumice.Graph()
     x, sizes = graph.input("x", "float32", [6]), graph.input("sizes", "int64", [2])
     graph.output("y", graph.add("Reshape", x, sizes, name="to_rows"))
@@ -274,7 +274,7 @@ def test_what_needs_the_host_is_refused_by_name(context: pumice.Context) -> None
     assert graph.compile(context)({"x": np.zeros(6, "float32"), "sizes": np.array([2, 3])})["y"].shape == (2, 3)
 
 
-def test_unknown_sizes_and_flags_are_refused_by_name(context: pumice.Context) -> None:
+def test_unknown_sizes_and_flags_are_rejected_by_name(context: pumice.Context) -> None:
     graph = pumice.Graph()
     graph.output("y", graph.add("Relu", graph.input("x", "float32", [None, 6])))
     with pytest.raises(pumice.GraphError, match="x"):

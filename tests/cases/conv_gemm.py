@@ -114,7 +114,7 @@ def einsums() -> Iterator[Case]:
     yield einsum("ij,kj->ki", x(5, 7, **integers), x(3, 7, **integers), note=", integers")
 
 
-def wide_products() -> Iterator[Case]:
+def fp64_matmuls() -> Iterator[Case]:
     """Matmuls of float64 and integers."""
     for dtype in ("float64", "int32", "uint32", "int64", "uint64"):
         numbers: dict[str, Any] = {"dtype": dtype, "low": 0 if dtype.startswith("u") else -9, "high": 9}
@@ -148,7 +148,7 @@ def determinants() -> Iterator[Case]:
     yield det("no matrices", x(0, 3, 3))
 
 
-def products() -> Iterator[Case]:
+def matmuls() -> Iterator[Case]:
     def gemm(note: str, *inputs: Given | None, **options: Any) -> Case:
         return case("Gemm", note, *inputs, **{**LOOSE, **options})
 

@@ -69,7 +69,7 @@ def groups() -> Iterator[Case]:
         yield moved("GatherND", f"{bits} bits, rows", given(2, 3, 8), fixed([[1, 2], [0, 0], [1, 0]]))
 
 
-def index_maps() -> Iterator[Case]:
+def data_movement() -> Iterator[Case]:
     yield from transposes()
     yield from groups()
     yield moved("Concat", "channels", x(1, 3, 5, 7), x(1, 4, 5, 7), axis=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cases.indexed import BYTES, LONG, moved
+from cases.gather_scatter import BYTES, LONG, moved
 from cases.rows import Array, Case, fixed, given, w, x
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cases import attentions, integer_products, recurrents
+from cases import attentions, integer_conv_gemm, recurrents
 from cases.rows import EXACT, Case, case, fixed, given, w, x
 
 DEEP: dict[str, Any] = {"fp32": (1e-4, 1e-3), "fp16": (4e-3, 8e-2)}
@@ -51,7 +51,7 @@ def products() -> Iterator[Case]:
 
 
 def integers() -> Iterator[Case]:
-    bytes_of = integer_products.bytes_of
+    bytes_of = integer_conv_gemm.bytes_of
     rows, columns = bytes_of(x, "uint8", 5001), bytes_of(w, "int8", 1100)
     yield case("MatMulInteger", "many rows", bytes_of(x, "uint8", 5001, 68), bytes_of(w, "int8", 68, 36), rows)
     wide = bytes_of(x, "uint8", 33, 68), bytes_of(w, "int8", 68, 1100), fixed(7, "uint8"), columns

@@ -27,7 +27,7 @@ def lowest(dtype: str, *shape: int) -> Given:
     return given(np.full(shape, LIMITS[dtype][0]), dtype)
 
 
-def products() -> Iterator[Case]:
+def matmuls() -> Iterator[Case]:
     for a in SIGNS:
         for b in SIGNS:
             both = f"{a} by {b}"

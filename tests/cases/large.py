@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cases import integer_products, recurrents
+from cases import integer_conv_gemm, recurrents
 from cases.rows import EXACT, LOOSE, Case, case, fixed, w, x
 
 
 def large() -> Iterator[Case]:
     """Shapes of real networks, for the --all tier."""
-    bytes_of = integer_products.bytes_of
+    bytes_of = integer_conv_gemm.bytes_of
     yield case(
         "MatMulInteger",
         "512, zero points",

@@ -81,7 +81,7 @@ def normalizations() -> Iterator[Case]:
     yield case("LayerNormalization", "a long row", x(2, 1031), w(1031), w(1031), **norm)
 
 
-def held_rows() -> Iterator[Case]:
+def register_rows() -> Iterator[Case]:
     """Rows around the maximum lengths that a number of invocations keeps in registers."""
     norm = {"fp32": (1e-4, 1e-4), "fp16": (4e-3, 4e-3)}
     for rows, size in (

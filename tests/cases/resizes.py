@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cases.indexed import BYTES, LONG, moved
+from cases.gather_scatter import BYTES, LONG, moved
 from cases.rows import Case, Given, case, fixed, w, x
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cases.indexed import moved
+from cases.gather_scatter import moved
 from cases.rows import SPECIAL, Case, fixed, given, x
 
 

@@ -411,7 +411,7 @@ def test_a_report_names_the_nodes_of_every_graph(context: pumice.Context) -> Non
     assert {rows["below/Less_0"]["op"], rows["count/Add_0"]["op"]} == {"Less", "Add"}
 
 
-def test_what_is_of_one_list_of_dispatches_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_is_of_one_list_of_dispatches_is_rejected_by_name(context: pumice.Context) -> None:
     program = counting_loop().compile(context)
     for call in (program.arena, program.plan, program.compiled):
         with pytest.raises(pumice.UnsupportedError, match="node 'loop': While"):

@@ -122,7 +122,7 @@ def test_outputs_go_to_the_callers_arrays(context: pumice.Context) -> None:
         assert not np.shares_memory(execution.compute()[name], larger)
 
 
-def test_an_array_that_is_too_small_is_told_the_true_shape(context: pumice.Context) -> None:
+def test_an_array_that_is_too_small_gets_the_true_shape(context: pumice.Context) -> None:
     execution = growing(context)
     execution.set("n", integer(16))
     execution.set_output("y", np.zeros(5, "int32"))
@@ -157,7 +157,7 @@ def test_an_array_that_is_too_small_through_an_if(context: pumice.Context) -> No
 @pytest.mark.parametrize(
     "wrong", [np.zeros(1, "float32"), np.zeros((4, 4), "int32")[:, 0], np.broadcast_to(np.int32(0), (4,))]
 )
-def test_arrays_that_cannot_be_written_to_are_refused(context: pumice.Context, wrong: np.ndarray) -> None:
+def test_arrays_that_cannot_be_written_to_are_rejected(context: pumice.Context, wrong: np.ndarray) -> None:
     with pytest.raises(pumice.BindingError, match="'last'") as caught:
         counted(context, 3).set_output("last", wrong)
     assert caught.value.rule == "K5"

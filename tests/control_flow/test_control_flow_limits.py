@@ -67,7 +67,7 @@ def test_more_than_the_largest_is_clamped_and_none_lifts_it(
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_what_is_no_time_is_refused(context: pumice.Context, seconds: float) -> None:
+def test_what_is_no_time_is_rejected(context: pumice.Context, seconds: float) -> None:
     with pytest.raises(pumice.BindingError, match="loop_timeout"):
         counting_loop().compile(context)({"start": integer(0), "limit": integer(4)}, loop_timeout=seconds)
 
@@ -173,7 +173,7 @@ def test_large_constants_at_the_border(context: pumice.Context) -> None:
     np.testing.assert_array_equal(program({"decides": truth(False)})["y"], large)
 
 
-def test_a_closed_program_is_refused_and_frees_its_memory(context: pumice.Context) -> None:
+def test_a_closed_program_is_rejected_and_frees_its_memory(context: pumice.Context) -> None:
     program = counting_loop().compile(context)
     program(ENDLESS | {"limit": integer(3)})
     with program:

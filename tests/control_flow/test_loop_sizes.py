@@ -259,7 +259,7 @@ def test_a_loop_without_a_trip_has_rows_of_the_sizes_of_its_first(
 
 @pytest.mark.parametrize("trips", [0, 2])
 @pytest.mark.parametrize("constant", [True, False])
-def test_a_loop_without_a_trip_has_rows_of_a_rank_that_the_file_alone_tells(
+def test_a_loop_without_a_trip_has_rows_of_the_rank_in_the_file(
     context: pumice.Context, constant: bool, trips: int
 ) -> None:
     """No trial sizes fit the MatMul: its K is 5, and no trial uses 5 for an unknown size."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pumice
 from pumice._pumice import cache_entries, read_cache_entry, write_cache_entry
-from pumice.tools.doctor.cache_check import cache as doctor_check
+from pumice.tools.doctor.cache_check import check_cache as doctor_check
 from pumice.tools.doctor.machine import Machine
 
 MAGIC = b"pumice02"

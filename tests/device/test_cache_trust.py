@@ -63,14 +63,14 @@ def test_folders_are_0700_and_files_0600_whatever_the_umask(cache: Path) -> None
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("name", ["", "..", "../ab", "ab/../../cd", "/ab", "ab/", "ab/cd/ef", "a.b", "AB", "ab/.."])
-def test_names_that_leave_the_folder_are_refused(cache: Path, kind: str, name: str) -> None:
+def test_names_that_leave_the_folder_are_rejected(cache: Path, kind: str, name: str) -> None:
     for call in (lambda: read_cache_entry(kind, name), lambda: write_cache_entry(kind, name, b"")):
         with pytest.raises(pumice.Error, match="expected the name of a cache entry"):
             call()
     assert not cache.parent.exists()
 
 
-def test_other_kinds_are_refused(cache: Path) -> None:
+def test_other_kinds_are_rejected(cache: Path) -> None:
     with pytest.raises(pumice.Error, match="no entries of the kind 'photos'"):
         write_cache_entry("photos", "ab", b"")
 
@@ -132,7 +132,7 @@ def test_a_huge_sparse_file_is_neither_read_nor_counted_by_its_size(cache: Path)
     assert entry.exists(), "1 TiB without blocks is no reason to prune"
 
 
-def test_a_fifo_in_the_place_of_an_entry_does_not_block(cache: Path) -> None:
+def test_a_fifo_instead_of_an_entry_does_not_block(cache: Path) -> None:
     entry = put(cache, "graphs")
     entry.unlink()
     os.mkfifo(entry, 0o600)

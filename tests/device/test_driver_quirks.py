@@ -158,7 +158,7 @@ def test_expressions_keep_their_bits_where_loops_are_not_unrolled(made: Callable
     assert not maker.wrong(made(["unrolled_contraction"]), fuse=True)
 
 
-def test_long_loops_are_refused_where_the_driver_ends_them(made: Callable[[list[str]], pumice.Context]) -> None:
+def test_long_loops_are_rejected_where_the_driver_ends_them(made: Callable[[list[str]], pumice.Context]) -> None:
     """An integer MatMul is a single loop over K."""
     a, b = np.ones((1, 70000), "int32"), np.ones((70000, 1), "int32")
     with pytest.raises(pumice.UnsupportedError, match="would loop 70000 times"):
@@ -382,7 +382,9 @@ def test_a_driver_that_ends_long_loops_is_known_by_its_trial(context: pumice.Con
         assert y[0] == 100_000
 
 
-def test_sums_that_are_not_the_nearest_numbers_are_refused_by_name(made: Callable[[list[str]], pumice.Context]) -> None:
+def test_sums_that_are_not_the_nearest_numbers_are_rejected_by_name(
+    made: Callable[[list[str]], pumice.Context],
+) -> None:
     x = np.ones(4, F32)
     with pytest.raises(
         pumice.UnsupportedError, match=r"driver '.*': Does not round a sum, a product or a conversion to nearest"
@@ -390,6 +392,6 @@ def test_sums_that_are_not_the_nearest_numbers_are_refused_by_name(made: Callabl
         compute(made(["inexact_arithmetic"]), "Add", x, x)
 
 
-def test_a_quirk_that_nobody_knows_is_refused() -> None:
+def test_a_quirk_that_nobody_knows_is_rejected() -> None:
     with pytest.raises(pumice.UnsupportedError, match=r"quirks: some of unrolled_contraction, .* given 'slow'"):
         pumice.Context(quirks=["slow"])

@@ -89,7 +89,7 @@ assert (array == 5).all()
 
 
 @pytest.mark.parametrize("given", ["-1", "'soon'", "float('nan')"])
-def test_a_timeout_that_is_no_time_is_refused(context: pumice.Context, given: str) -> None:
+def test_a_timeout_that_is_no_time_is_rejected(context: pumice.Context, given: str) -> None:
     kernel = pumice.Kernel("layout(binding = 0) buffer X { uint x[]; };\nvoid main() { x[0] = 1u; }", context=context)
     with pytest.raises(pumice.BindingError, match="seconds"):
         kernel(x=pumice.zeros((1,), "uint32", context), threads=1, timeout=eval(given))
@@ -112,7 +112,7 @@ print(pumice.tensor(np.arange(3.0, dtype="float32"), other).numpy().sum())
     assert err.count("is abandoned") == 1
 
 
-def test_what_waits_in_another_thread_is_told_that_its_context_was_abandoned() -> None:
+def test_a_wait_in_another_thread_raises_if_its_context_was_abandoned() -> None:
     out, _ = run("""
 import threading
 submission = list_of(ENDLESS).exec()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pumice.demo
-from pumice.base.atomic_files import write_whole
+from pumice.base.atomic_files import write_text_atomic
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 CALL = f"""
@@ -72,12 +72,12 @@ def test_a_full_file_system_costs_no_result_and_is_named(tmp_path: Path) -> None
     code = f"""
 from pathlib import Path
 {CALL}
-from pumice.base.atomic_files import write_whole
+from pumice.base.atomic_files import write_text_atomic
 path = Path({str(folder)!r}) / "report.json"
 for other in Path({str(folder)!r}).rglob("*"):
     assert other.suffix != ".tmp", other
 try:
-    write_whole(path, "x" * 100_000)
+    write_text_atomic(path, "x" * 100_000)
 except OSError as error:
     print(error)
 assert not path.exists() and not [*path.parent.glob("*.part")]
@@ -93,13 +93,13 @@ assert not path.exists() and not [*path.parent.glob("*.part")]
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    write_whole(path, "as it was")
+    write_text_atomic(path, "as it was")
     code = f"""
 import resource
-from pumice.base.atomic_files import write_whole
+from pumice.base.atomic_files import write_text_atomic
 resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
 try:
-    write_whole({str(path)!r}, "x" * 1000)
+    write_text_atomic({str(path)!r}, "x" * 1000)
 except OSError as error:
     print(error)
 """

@@ -67,7 +67,7 @@ def test_values_are_those_of_pythons_reader() -> None:
 @pytest.mark.parametrize(
     "text", [b"NaN", b"[NaN, -NaN]", b"-Infinity", b"1e999", b"-0", b"[1,]", b"{1: 2}", b"", b" ", b"nul", b"'a'"]
 )
-def test_odd_texts(text: bytes) -> None:
+def test_odd_strings(text: bytes) -> None:
     assert _read(parse_json, text) == _read(json.loads, text)
 
 
@@ -78,7 +78,7 @@ def test_lists_in_one_another_are_limited() -> None:
             parse_json(text)
 
 
-def test_values_that_json_does_not_have_are_refused() -> None:
+def test_values_that_json_does_not_have_are_rejected() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="at most 1000 lists and dicts"):

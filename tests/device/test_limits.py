@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import pumice
-from lesser_devices import LEAST, is_stricter
+from lesser_devices import MIN_LIMITS, is_stricter
 
 
 def device(context: pumice.Context) -> str:
     return f"uuid:{context.info.uuid}"
 
 
-def test_a_context_keeps_to_the_limits_that_it_is_told(context: pumice.Context) -> None:
+def test_a_context_keeps_to_its_requested_limits(context: pumice.Context) -> None:
     limits = {"maxComputeWorkGroupCount": 64, "maxComputeWorkGroupCount_1": 7, "maxStorageBufferRange": 1 << 20}
     with pumice.Context(device(context), limits=limits) as made:
         assert [made.limit(f"maxComputeWorkGroupCount_{axis}") for axis in range(3)] == [64, 7, 64]
@@ -23,7 +23,7 @@ def test_a_context_keeps_to_the_limits_that_it_is_told(context: pumice.Context) 
         assert {name: made.limit(name) for name in unnamed} == {name: context.limit(name) for name in unnamed}
 
 
-def test_kernels_of_users_are_held_to_them_too(context: pumice.Context) -> None:
+def test_user_kernels_keep_to_the_limits_too(context: pumice.Context) -> None:
     source = "layout(local_size_x = 64) in;\nshared float s[256];\nvoid main() { s[gl_LocalInvocationIndex] = 1.0; }"
     with (
         pumice.Context(device(context), limits={"maxComputeWorkGroupInvocations": 32}) as made,
@@ -37,7 +37,7 @@ def test_kernels_of_users_are_held_to_them_too(context: pumice.Context) -> None:
         pumice.Kernel(source, made)
 
 
-def test_limits_that_the_device_does_not_have_are_refused(context: pumice.Context) -> None:
+def test_limits_that_the_device_does_not_have_are_rejected(context: pumice.Context) -> None:
     own = context.limit("maxComputeWorkGroupInvocations")
     with pytest.raises(pumice.UnsupportedError, match=f"{own + 1} is more than .* has: .* is {own}"):
         pumice.Context(device(context), limits={"maxComputeWorkGroupInvocations": own + 1})
@@ -50,13 +50,13 @@ def test_limits_that_the_device_does_not_have_are_refused(context: pumice.Contex
 
 
 @pytest.mark.parametrize("name", ["maxComputeWorkgroupCount", "maxComputeWorkGroupCount_3", "subgroupSize", ""])
-def test_an_unknown_limit_is_refused_with_those_that_are_known(context: pumice.Context, name: str) -> None:
+def test_an_unknown_limit_is_rejected_with_those_that_are_known(context: pumice.Context, name: str) -> None:
     with pytest.raises(pumice.UnsupportedError, match="by which|decides by; it does by .*maxComputeWorkGroupCount, "):
         pumice.Context(device(context), limits={name: 1})
 
 
-def test_the_least_limits_of_the_specification_are_taken(context: pumice.Context) -> None:
-    kept = {name: value for name, value in LEAST.items() if is_stricter(context, name, value)}
+def test_the_minimum_limits_of_the_specification_are_accepted(context: pumice.Context) -> None:
+    kept = {name: value for name, value in MIN_LIMITS.items() if is_stricter(context, name, value)}
     assert len(kept) >= 6
     with pumice.Context(device(context), limits=kept) as made:
         y = pumice.empty(1000, "float32", made)

@@ -36,8 +36,8 @@ def stand_in(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.Monkey
     if MEMORY not in context.info.extensions:
         pytest.skip(f"the device lacks {MEMORY}")
     library = StandInCuda(tmp_path, [OTHER, context.info.uuid])
-    monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
+    monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
+    monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     library.reset()
     yield library
     gc.collect()
@@ -50,14 +50,14 @@ def empty(context: pumice.Context, count: int = 1000) -> pumice.Tensor:
 # ---- missing requirements
 
 
-def test_another_interface_is_refused(context: pumice.Context) -> None:
+def test_another_interface_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="expected 'cuda' or None; given 'opencl'"):
         pumice.empty(3, "float32", context, share="opencl")
 
 
 def test_a_missing_library_is_named(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "LIBRARY", "libcuda-that-is-not-there.so.1")
-    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
+    monkeypatch.setattr(cuda_driver, "LIBRARY", "libcuda-that-is-not-there.so.1")
+    monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     with pytest.raises(
         pumice.UnsupportedError, match="CUDA's driver, libcuda-that-is-not-there.so.1, cannot be loaded"
     ):
@@ -66,8 +66,8 @@ def test_a_missing_library_is_named(context: pumice.Context, monkeypatch: pytest
 
 def test_a_missing_function_is_named(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     library = StandInCuda(tmp_path, [context.info.uuid], without="cuStreamGetId")
-    monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
+    monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
+    monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: expected a driver of CUDA 12"):
         empty(context)
 
@@ -77,8 +77,8 @@ def test_a_driver_that_does_not_start_is_named(
 ) -> None:
     library = StandInCuda(tmp_path, [context.info.uuid])
     library.reset("cuInit", 999)
-    monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
+    monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
+    monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     with pytest.raises(
         pumice.UnsupportedError, match=r"cuInit failed: CUDA_ERROR_STAND_IN \(999\): a failure on purpose"
     ):
@@ -89,8 +89,8 @@ def test_a_gpu_that_cuda_does_not_have_is_named(
     tmp_path: Path, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = StandInCuda(tmp_path, [OTHER])
-    monkeypatch.setattr(cuda, "LIBRARY", library.path)
-    monkeypatch.setattr(sharing, "_sides", type(cuda_sharing._sides)())
+    monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
+    monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     with pytest.raises(pumice.UnsupportedError, match=f"no device of the UUID {context.info.uuid}; it has {OTHER}"):
         empty(context)
 
@@ -223,7 +223,7 @@ def begun(stand_in: StandInCuda, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the timeline values the engine receives; the execution id is 7."""
     told: list[Any] = []
     monkeypatch.setattr(
-        sharing,
+        cuda_sharing,
         "_pumice",
         SimpleNamespace(
             SharedTimeline=Timeline,
@@ -235,7 +235,7 @@ def begun(stand_in: StandInCuda, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
-    order = cuda_sharing.Order(context, 0x20)
+    order = cuda_sharing.StreamOrder(context, 0x20)
     with order:
         assert stand_in.calls == [
             "cuDevicePrimaryCtxRetain 41",
@@ -248,7 +248,7 @@ def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun
     stand_in.reset()
     with order:
         pass
-    with cuda_sharing.Order(context, 0x20):  # the third submits nothing
+    with cuda_sharing.StreamOrder(context, 0x20):  # the third submits nothing
         pass
     assert stand_in.calls == [
         "cuSignalExternalSemaphoresAsync 2 of 1 on 32",
@@ -260,15 +260,18 @@ def test_calls_of_an_order(stand_in: StandInCuda, context: pumice.Context, begun
 
 def test_each_stream_has_a_timeline(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
     for stream in (0x20, 0x30, 0x20):
-        with cuda_sharing.Order(context, stream):
+        with cuda_sharing.StreamOrder(context, stream):
             pass
     assert [call for call in stand_in.calls if "Signal" in call] == [
         "cuSignalExternalSemaphoresAsync 1 of 1 on 32",
         "cuSignalExternalSemaphoresAsync 1 of 1 on 48",
         "cuSignalExternalSemaphoresAsync 2 of 1 on 32",
     ]
-    with cuda_sharing.Order(context, 0x20), pytest.raises(pumice.StateError, match="with another stream has begun"):
-        cuda_sharing.Order(context, 0x30).__enter__()
+    with (
+        cuda_sharing.StreamOrder(context, 0x20),
+        pytest.raises(pumice.StateError, match="with another stream has begun"),
+    ):
+        cuda_sharing.StreamOrder(context, 0x30).__enter__()
 
 
 def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandInCuda, context: pumice.Context) -> None:
@@ -284,19 +287,21 @@ def test_a_tensor_of_another_interfaces_array_counts_as_a_view(stand_in: StandIn
     assert made.buffer._views == 0
 
 
-def test_a_stream_that_is_captured_is_refused(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
+def test_a_stream_that_is_captured_is_rejected(
+    stand_in: StandInCuda, context: pumice.Context, begun: list[Any]
+) -> None:
     """The stand-in reports stream 99 as being captured."""
     with pytest.raises(pumice.StateError, match="captured into a graph of CUDA's"):
-        cuda_sharing.Order(context, 99).__enter__()
+        cuda_sharing.StreamOrder(context, 99).__enter__()
     assert not begun
-    with cuda_sharing.Order(context, 0x20):
+    with cuda_sharing.StreamOrder(context, 0x20):
         pass
 
 
 def test_a_descriptor_is_closed_where_no_context_can_be_made_current(
     stand_in: StandInCuda, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    primary = cuda_sharing.cuda_side(context).primary
+    primary = cuda_sharing.get_cuda_interop(context).primary
     read, write = os.pipe()
     with monkeypatch.context() as patched:
         patched.setitem(primary.cuda.functions, "cuCtxPushCurrent_v2", lambda handle: 201)
@@ -308,16 +313,16 @@ def test_a_descriptor_is_closed_where_no_context_can_be_made_current(
 
 
 def test_a_signal_that_fails_begins_no_order(stand_in: StandInCuda, context: pumice.Context, begun: list[Any]) -> None:
-    with cuda_sharing.Order(context, 0x20):
+    with cuda_sharing.StreamOrder(context, 0x20):
         pass
     stand_in.reset("cuSignalExternalSemaphoresAsync", 700)
     with (
         pytest.raises(pumice.DeviceError, match="cuSignalExternalSemaphoresAsync failed"),
-        cuda_sharing.Order(context, 0x20),
+        cuda_sharing.StreamOrder(context, 0x20),
     ):
         pass
     stand_in.reset()
-    with cuda_sharing.Order(context, 0x20):
+    with cuda_sharing.StreamOrder(context, 0x20):
         pass
     assert begun == [1, 2]
 
@@ -326,10 +331,10 @@ def test_semaphores_are_given_back(
     stand_in: StandInCuda, context: pumice.Context, begun: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = descriptors()
-    with cuda_sharing.Order(context, 0x20):
+    with cuda_sharing.StreamOrder(context, 0x20):
         pass
     stand_in.reset()
-    cuda_sharing._sides.clear()
+    cuda_sharing._interops.clear()
     gc.collect()
     assert sorted(stand_in.calls) == sorted(
         ["cuCtxSynchronize", "cuDestroyExternalSemaphore"] * 2 + ["cuDevicePrimaryCtxRelease_v2 41"]

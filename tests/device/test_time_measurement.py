@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node
-from pumice.bench import FirstResult, Timing, measure
+from pumice.bench import FirstResult, Timing, time_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = """layout(binding = 0) buffer Y {{ float y[]; }};
@@ -98,7 +98,7 @@ def test_a_list_is_warmed_up_before_it_is_measured(fresh: pumice.Context) -> Non
         assert y.tolist() == [0.0] * 4
 
 
-def test_a_models_first_run_is_measured_apart(context: pumice.Context) -> None:
+def test_a_models_first_run_is_measured_separately(context: pumice.Context) -> None:
     x = np.array([[-1, 2, -3, 4]], "float32")
     with pumice.load(model([node("Relu", ["x"], ["y"])], outputs=["y"]), context) as loaded:
         assert 0 < loaded.warm_up(x) < 600
@@ -115,7 +115,7 @@ def test_a_models_first_run_is_measured_apart(context: pumice.Context) -> None:
             nonlocal calls
             calls = done
 
-        timing = measure(loaded, (x,), 5, count, warm_up=1)
+        timing = time_model(loaded, (x,), 5, count, warm_up=1)
         assert (calls, timing.runs) == (5, 5)
         assert 0 < timing.min_seconds <= timing.median_seconds <= timing.p99_seconds < 60
         assert 0 <= timing.device_seconds < 60

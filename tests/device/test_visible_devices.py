@@ -106,7 +106,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("value", REFUSED)
-def test_what_cannot_be_followed_is_refused_by_its_name(infos: list[pumice.DeviceInfo], nvml: str, value: str) -> None:
+def test_what_cannot_be_followed_is_rejected_by_its_name(infos: list[pumice.DeviceInfo], nvml: str, value: str) -> None:
     sources = ({CUDA: value}, nvml, "/nowhere")
     places, text = visible_places(infos, *sources)
     assert places == [1]
@@ -141,7 +141,7 @@ def test_an_index_counts_the_visible_devices(infos: list[pumice.DeviceInfo], nvm
         choose_device(infos, {CUDA: "2,0"}, nvml, "/nowhere", "", "3")
 
 
-def test_an_index_is_refused_where_the_gpus_differ_unless_the_order_is_said(
+def test_an_index_is_rejected_where_the_gpus_differ_unless_the_order_is_said(
     context: pumice.Context, tmp_path: Path
 ) -> None:
     small = Gpu("77ee" * 8, "0000:5e:00.0", "NVIDIA T4")
@@ -272,7 +272,7 @@ def test_both_gpus_come_in_the_order_of_the_variable(machine: dict[str, str]) ->
         assert f"0 {order[0].uuid} the first discrete device of 2" in done.stdout
 
 
-def test_a_process_whose_variables_contradict_each_other_is_refused(machine: dict[str, str]) -> None:
+def test_a_process_whose_variables_contradict_each_other_is_rejected(machine: dict[str, str]) -> None:
     asked = {**machine, "PUMICE_DEVICE": f"uuid:{SECOND.uuid}"}
     done = python("-c", PROBE, **asked, CUDA_VISIBLE_DEVICES="0")
     assert "refused:" in done.stdout, done.stderr

@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_form_is_refused_by_name(name: str) -> None:
+def test_what_has_no_form_is_rejected_by_name(name: str) -> None:
     build, message = REFUSED[name]
     with pytest.raises(pumice.UnsupportedError, match=message):
         dv.from_graph(graph_of(build))
@@ -274,7 +274,7 @@ def test_all_that_has_no_form_is_listed() -> None:
     assert [item.split(":")[0] for item in refused.value.items] == ["node 'a'", "node 'b'", "node 'c'"]
 
 
-def test_images_of_a_part_are_refused() -> None:
+def test_images_of_a_part_are_rejected() -> None:
     def build(graph: pumice.Graph, x: Value) -> Value:
         a = conv(graph, x, 8)
         return graph.add("Concat", a, conv(graph, a, 8), name="joined", axis=1)
@@ -287,13 +287,13 @@ def test_images_of_a_part_are_refused() -> None:
         dv.from_graph(graph, images=0)
 
 
-def test_weights_beyond_float16_are_refused() -> None:
+def test_weights_beyond_float16_are_rejected() -> None:
     graph = graph_of(lambda graph, x: graph.add("Conv", x, weight(4, 8, 3, 3) * 1e6, name="large"))
     with pytest.raises(pumice.GraphError, match="node 'large': expected weights that float16 holds; given up to"):
         dv.from_graph(graph)
 
 
-def test_images_of_another_shape_are_refused(context: pumice.Context) -> None:
+def test_images_of_another_shape_are_rejected(context: pumice.Context) -> None:
     with dv.Context(context) as on, dv.from_graph(graph_of(simple("Relu"))).load(on) as loaded:
         with pytest.raises(pumice.BindingError, match=r"images.*expected numbers of shape \(1, 8, 13, 11\)"):
             loaded(np.zeros((8, 13, 11), "float32"))

@@ -124,7 +124,7 @@ def test_transposed_commands_of_several_runs_add_and_branch(dv_context: dv.Conte
     Command(dv_context, CHAIN, whole(2, 8, 8, 6), transposed=True).check(ulps=0)
 
 
-def test_transposed_commands_have_the_sizes_and_refusals_of_plain_ones(dv_context: dv.Context) -> None:
+def test_transposed_commands_have_the_sizes_and_rejections_of_plain_ones(dv_context: dv.Context) -> None:
     run = dv.Run(conv_enable=dv.CONVOLUTION, m=8, p=(5, 3), conv_pad=(1, 0, 0, 0), conv_stride=(2, 1))
     plain, transposed = (dv.Conv(w=12, h=7, c=8, run=[run], input_circular_offset=bit) for bit in (0, 0x8000))
     assert plain.run_outputs() == transposed.run_outputs() == [(5, 5, 8)]
@@ -220,7 +220,7 @@ def test_runs_that_write_to_memory_read_the_input_again(dv_context: dv.Context, 
     Command(dv_context, runs, whole(images, 8, 8, 8, most=2), topo=0x55).check(ulps=1)
 
 
-def test_each_run_that_writes_adds_its_part(dv_context: dv.Context) -> None:
+def test_each_run_that_writes_adds_its_channels(dv_context: dv.Context) -> None:
     runs = [conv(5, 8, 1, 1), conv(8, 8, pads=SIDES, act=4, slopes=whole(8)), Run(act=2)]
     added = [whole(2, 5, 3, 3), whole(2, 8, 3, 3), whole(2, 8, 3, 3)]
     Command(dv_context, runs, whole(2, 8, 3, 3), topo=7, adds=True, added=added).check(ulps=0)
@@ -243,7 +243,7 @@ def test_a_batch_is_its_images_one_by_one(dv_context: dv.Context) -> None:
         assert (alone.target.read(np.uint16, size, alone.output_offset) == results[n * size : (n + 1) * size]).all()
 
 
-def test_a_batch_of_vectors_is_a_matrix_product(dv_context: dv.Context) -> None:
+def test_a_batch_of_vectors_is_a_matmul(dv_context: dv.Context) -> None:
     Command(dv_context, [conv(64, 48, 1, 1)], whole(1000, 48, 1, 1)).check(ulps=0)
 
 

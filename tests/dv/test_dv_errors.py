@@ -176,7 +176,7 @@ STRICT_RUNS = {
 
 
 @pytest.mark.parametrize("name", STRICT_RUNS)
-def test_strict_lists_refuse_what_the_hardware_does_not_take(loose: Place, strict: Place, name: str) -> None:
+def test_strict_lists_reject_what_the_hardware_does_not_take(loose: Place, strict: Place, name: str) -> None:
     field, fields = STRICT_RUNS[name]
     error = strict.refused(conv(strict, fields))
     assert (error.rule, error.slot) == ("D5", f"run[0].{field}")

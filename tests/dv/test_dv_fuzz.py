@@ -70,7 +70,9 @@ def test_every_sample_runs(bench: Bench, name: str) -> None:
 
 @RELAXED
 @given(name=st.sampled_from(NAMES), changes=CHANGES)
-def test_changed_commands_are_taken_or_refused_by_name(bench: Bench, name: str, changes: list[tuple[int, int]]) -> None:
+def test_changed_commands_are_taken_or_rejected_by_name(
+    bench: Bench, name: str, changes: list[tuple[int, int]]
+) -> None:
     bench.added(changed(bench.raw[name], changes))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pumice
-from lesser_devices import NARROW, SMALL, lesser
+from lesser_devices import SMALL, SMALL_GRID, lesser
 from pumice import dv
 from pumice.dv import commands
 
@@ -254,7 +254,7 @@ def test_the_largest_images_are_scaled_exactly(dv_context: dv.Context, bilinear:
     run_blit(dv_context, ipu, rows, rows, 2, 5, in_place=False)
 
 
-@pytest.fixture(scope="module", params=[SMALL, NARROW], ids=["64", "2"])
+@pytest.fixture(scope="module", params=[SMALL, SMALL_GRID], ids=["64", "2"])
 def small_grids(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
     """Devices limited to 64 or 2 workgroups per grid axis."""
     with lesser(pumice_context, request.param) as device, dv.Context(device) as made:
@@ -354,7 +354,7 @@ def test_scores_that_the_classes_overlap_are_read_first(dv_context: dv.Context) 
         ("wr.offs", {"stride_wr": -(1 << 31)}),
     ],
 )
-def test_what_is_no_blit_is_refused_by_field(dv_context: dv.Context, slot: str, fields: dict[str, Any]) -> None:
+def test_what_is_no_blit_is_rejected_by_field(dv_context: dv.Context, slot: str, fields: dict[str, Any]) -> None:
     memory = dv_context.memory(4096)
     given_fields: dict[str, Any] = {"use_tex": 1, "use_rd": 1, "tex": memory, "rd": memory, "wr": memory + 2048}
     given_fields |= dict.fromkeys(("tex_width", "tex_height", "rect_width", "rect_height"), 8)

@@ -86,7 +86,7 @@ def test_views_are_read_in_place_and_unaligned_ones_too() -> None:
     assert (dv.to_whc8(unaligned) == dv.to_whc8(image)).all()
 
 
-def test_what_has_no_whc8_is_refused_by_name() -> None:
+def test_what_has_no_whc8_is_rejected_by_name() -> None:
     image = np.zeros((2, 3, 4), "float16")
     refusals = {
         r"layout: expected the letters C, H and W": lambda: dv.to_whc8(image, "CHWW"),

@@ -77,7 +77,7 @@ def test_no_device_is_an_error() -> None:
     assert output_of("-c", code, str(dv.library_path()), **NO_DRIVER).startswith("0 ")
 
 
-def test_the_error_text_is_set_like_printf_and_is_never_null(c: Calls) -> None:
+def test_the_error_message_is_set_like_printf_and_is_never_null(c: Calls) -> None:
     c.set_last_error_message(b"%d and %s", 42, b"text")
     assert c.error == "42 and text"
     c.set_last_error_message(b"%s", b"x" * 1000)

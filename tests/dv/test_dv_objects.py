@@ -30,7 +30,7 @@ def size_in_use() -> int:
 # ---- contexts
 
 
-def test_a_context_tells_what_it_is(dv_context: dv.Context) -> None:
+def test_a_context_reports_what_it_is(dv_context: dv.Context) -> None:
     assert dv_context.info == {
         "ub_size": 1 << 20,
         "max_kernel_size": 7,

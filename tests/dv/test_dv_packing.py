@@ -241,7 +241,7 @@ def test_bytes_behind_packed_weights_are_not_read() -> None:
     check_unpacked(dv.unpack_conv_weights(shifted, (9, 5, 3, 3), quantized=True, prelu=True), made)
 
 
-def test_what_does_not_fit_is_refused_by_name() -> None:
+def test_what_does_not_fit_is_rejected_by_name() -> None:
     weights = np.zeros((4, 2, 3, 3), "float16")
     table = np.zeros(256, "float16")
     refusals = {

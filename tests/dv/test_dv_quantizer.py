@@ -73,7 +73,7 @@ def test_many_weights_keep_their_shape_and_give_the_same_table_again() -> None:
     assert (dv.unpack_conv_weights(packed, weights.shape, quantized=True).weights == table[indices]).all()
 
 
-def test_what_float16_does_not_hold_is_refused() -> None:
+def test_what_float16_does_not_hold_is_rejected() -> None:
     for value, text in ((np.nan, "nan"), (np.inf, "inf"), (65520.0, "65520")):
         with pytest.raises(pumice.BindingError, match=rf"\[D7\] weights: .* given {text}.* at index 2"):
             dv.quantize_weights(np.array([1, 2, value], "float32"))

@@ -77,7 +77,7 @@ MAXIMIZER = {"width": 40, "height": 42, "nclass": 44}
         (dv.Run, 56, None, {name: at for name, at in RUN.items() if name != "weight_buf"}, 0),
     ],
 )
-def test_every_number_has_its_place(
+def test_every_number_has_its_offset(
     kind: Any, size: int, header: tuple[int, int] | None, fields: dict[str, int], first: int
 ) -> None:
     for name, offset in fields.items():
@@ -89,7 +89,7 @@ def test_every_number_has_its_place(
         assert changed == [offset + first] and high[offset + first] == 0x55, name
 
 
-def test_places_pairs_sides_and_halves(dv_context: dv.Context) -> None:
+def test_positions_pairs_sides_and_halves(dv_context: dv.Context) -> None:
     memory = dv_context.memory(PAGE)
     place = memory.handle.to_bytes(8, "little") + (0x1234).to_bytes(8, "little")
     for command, offsets in (

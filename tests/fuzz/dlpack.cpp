@@ -53,7 +53,7 @@ template <typename Structure>
 void check(const Structure* structure, const dlpack::Device& device) {
   dlpack::CheckedArray result;
   try {
-    result = dlpack::checked(structure, device);
+    result = dlpack::check_managed(structure, device);
   } catch (const Error&) {
     return;
   }

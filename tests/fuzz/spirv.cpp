@@ -111,19 +111,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Words module = words_of(data, size);
   attempt([&] { reflect(module); });
   attempt([&] { variable_sizes(module, kConstants); });
-  attempt([&] { check_framing(spirv::without_unrolling(module)); });
-  attempt([&] { check_framing(spirv::with_complemented_comparisons(module)); });
+  attempt([&] { check_framing(spirv::remove_unroll_hints(module)); });
+  attempt([&] { check_framing(spirv::complement_int64_comparisons(module)); });
   attempt([&] {
     std::vector<std::string> dropped;
-    check_framing(without_large_unrolling(module, dropped));
+    check_framing(limit_unrolling(module, dropped));
   });
-  attempt([&] { check_framing(with_local_indices_in_bounds(module)); });
-  attempt([&] { check_framing(with_word_pairs(module, kConstants).spirv); });
+  attempt([&] { check_framing(clamp_local_indices(module)); });
+  attempt([&] { check_framing(emulate_int64(module, kConstants).spirv); });
   attempt([&] {
     static const SourceSet sources("fuzz.comp", "void main() {}", {});
     Words debugged = module;
-    place_debug_bindings(debugged);
-    check_bounds(debugged, sources);
+    assign_debug_bindings(debugged);
+    add_bounds_checks(debugged, sources);
     check_framing(debugged);
   });
   return 0;

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto
 
 import pumice
-from sync_point_models import check
 from onnx_models import check_standard, model, node, value
+from sync_point_models import check
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

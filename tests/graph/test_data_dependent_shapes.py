@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from sync_point_models import Array, check, cuts, read_backs, sparse
 from onnx_models import model, node, subgraph, value
+from sync_point_models import Array, check, cuts, read_backs, sparse
 from tensor_arrays import ramp
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -40,7 +40,7 @@ def test_non_zero_of_an_input_is_read_by_the_device(context: pumice.Context) -> 
     assert read_backs(loaded, x=sparse(3, 10)) == 1
 
 
-def test_non_zero_of_what_follows_from_shapes_needs_no_cut(context: pumice.Context) -> None:
+def test_non_zero_of_shape_values_needs_no_sync_point(context: pumice.Context) -> None:
     """Exporters counted positions this way before Range existed."""
     nodes = [
         node("Shape", ["x"], ["s"]),
@@ -194,7 +194,7 @@ def test_what_several_nodes_need_is_read_at_once(context: pumice.Context) -> Non
     assert read_backs(loaded, x=np.array([9, 2, 4], np.float32)) == 1
 
 
-def test_cuts_in_a_row(context: pumice.Context) -> None:
+def test_consecutive_sync_points(context: pumice.Context) -> None:
     """Select the positive elements, then those above their mean, and return as many twos as the maximum says."""
     nodes = [
         node("Relu", ["x"], ["r"]),
@@ -310,7 +310,7 @@ def test_a_trip_count_that_the_device_computes_sizes_the_results(context: pumice
 # Interaction with the rest of the engine
 
 
-def test_graphs_of_the_builder_are_cut_too(context: pumice.Context) -> None:
+def test_builder_graphs_have_sync_points_too(context: pumice.Context) -> None:
     graph = pumice.Graph("cut")
     x = graph.input("x", "float32", [None, 3])
     where = graph.add("NonZero", graph.add("Relu", x), name="where")
@@ -348,7 +348,7 @@ def test_several_threads_run_one_program(context: pumice.Context) -> None:
         list(pool.map(run, range(8)))
 
 
-def test_a_compiled_operator_has_no_cuts(context: pumice.Context) -> None:
+def test_a_compiled_operator_has_no_sync_points(context: pumice.Context) -> None:
     graph = pumice.Graph()
     graph.output("y", graph.add("NonZero", graph.add("Relu", graph.input("x", "float32", [4])), name="where"))
     with pytest.raises(pumice.UnsupportedError, match="'where'"):

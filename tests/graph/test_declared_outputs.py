@@ -35,7 +35,7 @@ def test_what_is_known_may_be_declared(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("shape", [None, [None, None], [None, 3], [2, None]])
-def test_sizes_that_are_not_known_are_told(context: pumice.Context, shape: Sizes) -> None:
+def test_sizes_that_are_not_known_are_reported(context: pumice.Context, shape: Sizes) -> None:
     graph, y = relu_of(shape, shape=[2, 3])
     assert graph.outputs["y"].shape == y.shape == (2, 3)
     x = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
@@ -56,7 +56,7 @@ def test_nodes_behind_know_what_was_declared() -> None:
 
 
 @pytest.mark.parametrize(("shape", "given"), [(None, (4, 3)), ([None, 3], (4, 3)), (None, (2, 3, 1)), (None, (3,))])
-def test_other_sizes_are_refused_when_a_program_is_bound(
+def test_other_sizes_are_rejected_when_a_program_is_bound(
     context: pumice.Context, shape: Sizes, given: tuple[int, ...]
 ) -> None:
     program = relu_of(shape, shape=[2, 3])[0].compile(context)

@@ -16,7 +16,7 @@ KINDS = {np.dtype(dtype): helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for d
 @pytest.mark.parametrize("zero", [None, -3])
 @pytest.mark.parametrize("second", ["int8", "uint8"])
 @pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
-def test_products_of_the_largest_integers_do_not_saturate(
+def test_matmuls_of_the_largest_integers_do_not_saturate(
     op: str, second: str, zero: int | None, constant: bool
 ) -> None:
     pytest.importorskip("onnxruntime")

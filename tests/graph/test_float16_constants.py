@@ -260,7 +260,7 @@ def loop(initial: float) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def test_a_loop_that_begins_beyond_float16_is_refused_in_fp16() -> None:
+def test_a_loop_that_begins_beyond_float16_is_rejected_in_fp16() -> None:
     x = np.array([1, 2, 70000], np.float32)
     with pumice.load(loop(1e9)) as model:
         np.testing.assert_array_equal(model(x), x)

@@ -12,7 +12,7 @@ import pumice
 from cases import CASES, Case, values_in
 
 Array = np.ndarray[Any, Any]
-NARROW = ("fp16", "bf16")
+PRECISIONS_16_BIT = ("fp16", "bf16")
 HALVES = ("fp16", "fp16_packed")  # fp16_packed: the device cannot store single 16-bit elements
 
 
@@ -59,7 +59,7 @@ def test_an_overflow_is_mended_by_the_node_and_its_reader(context: pumice.Contex
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_a_narrow_reader_of_elements_takes_them_as_they_are(context: pumice.Context, fuse: bool) -> None:
+def test_a_16_bit_reader_of_elements_reads_them_unchanged(context: pumice.Context, fuse: bool) -> None:
     x = np.full((1, 2, 4, 8), 300, np.float32)
     mended, report = run(overflowing(False), context, "fp16", ["square"], x, fuse)
     np.testing.assert_allclose(mended, 90, rtol=1e-3)
@@ -105,7 +105,7 @@ def pooled(graph: pumice.Graph, x: Any) -> Any:
     return graph.add("Resize", made, None, np.array([1, 1, 2, 2], np.float32), mode="linear")
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("make", [chain, product, convolution, normalization, moved, reduced, pooled])
 def test_all_nodes_in_float32_are_the_program_in_float32(
@@ -135,13 +135,13 @@ def test_every_operator_in_float32_is_that_of_a_program_in_float32(context: pumi
     for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
         graph.output(f"o{k}", value)
     expected = graph.compile(context)(given)
-    for precision in NARROW:
+    for precision in PRECISIONS_16_BIT:
         results = graph.compile(context, precision, float32_nodes=graph.node_names(0))(given)
         for name, array in expected.items():
             assert results[name].tobytes() == array.tobytes(), (precision, name)
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 def test_weights_are_shared_by_nodes_of_either_size(context: pumice.Context, precision: str) -> None:
     graph = pumice.Graph("shared")
     x = graph.input("x", "float32", [3, 6])
@@ -159,7 +159,7 @@ def test_weights_are_shared_by_nodes_of_either_size(context: pumice.Context, pre
     assert rows_of(program)["narrow"]["precision"].startswith(precision)  # "bf16_packed" without the extension
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 def test_constants_that_are_too_large_or_too_fine(context: pumice.Context, precision: str) -> None:
     graph = pumice.Graph("constants")
     x = graph.input("x", "float32", [4])
@@ -189,9 +189,11 @@ def scores(graph: pumice.Graph, x: Any) -> None:
     graph.output("y", graph.add("MatMul", graph.add("Softmax", made, name="softmax"), x, name="values"))
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 @pytest.mark.parametrize("name", ["scores", "softmax", "values"])
-def test_what_becomes_one_is_as_wide_as_any_of_it(context: pumice.Context, precision: str, name: str) -> None:
+def test_a_fused_node_has_the_widest_precision_of_its_members(
+    context: pumice.Context, precision: str, name: str
+) -> None:
     graph = pumice.Graph("attention")
     scores(graph, graph.input("x", "float32", [1, 2, 16, 8]))
     x = np.random.default_rng(6).standard_normal((1, 2, 16, 8)).astype(np.float32) * 3
@@ -240,7 +242,7 @@ def test_bodies_of_loops(context: pumice.Context, names: list[str]) -> None:
     assert report["body/double"]["precision"] == "fp32"
 
 
-def test_names_that_no_node_has_are_refused(context: pumice.Context) -> None:
+def test_names_that_no_node_has_are_rejected(context: pumice.Context) -> None:
     for precision in ("fp32", "fp16"):
         with pytest.raises(pumice.GraphError, match="'wobble'.*no node of this name"):
             overflowing(False).compile(context, precision, float32_nodes=["square", "wobble"])

@@ -222,7 +222,7 @@ def test_masks_of_inputs_are_finite_across_borders(context: pumice.Context, insi
         np.testing.assert_allclose(loaded(x, mask, YES), expected, atol=1e-2)
 
 
-def test_states_of_products_stay_narrow(context: pumice.Context) -> None:
+def test_matmul_states_stay_in_16_bits(context: pumice.Context) -> None:
     """A MatMul's result is not a position, so a loop that carries it stays in 16 bits."""
     nodes = [
         node("MatMul", ["t", "w"], ["product"]),

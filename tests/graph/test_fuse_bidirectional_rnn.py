@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 HELD, STEPWISE = 11, 131  # hidden sizes: one dispatch for many steps, or one per step
-NARROW = ["fp16", "bf16"]
+PRECISIONS_16_BIT = ["fp16", "bf16"]
 
 
 def halves(*shape: int, seed: int = 0) -> Array:
@@ -118,7 +118,7 @@ def same(layer: Layer, context: pumice.Context, precision: str) -> None:
         assert np.any(value)
 
 
-@pytest.mark.parametrize("precision", ["fp32", *NARROW])
+@pytest.mark.parametrize("precision", ["fp32", *PRECISIONS_16_BIT])
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("units", [HELD, STEPWISE])
@@ -138,7 +138,7 @@ def test_states_and_results_of_each_direction_are_read_and_made_apart(
     assert not counts.keys() & {"transpose.comp", "index_map.comp", "copy_words.comp"}
 
 
-@pytest.mark.parametrize("precision", ["fp32", *NARROW])
+@pytest.mark.parametrize("precision", ["fp32", *PRECISIONS_16_BIT])
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("units", [HELD, STEPWISE])
 @pytest.mark.parametrize("op", GATES)
@@ -170,7 +170,7 @@ def test_one_result_alone(context: pumice.Context, units: int, wanted: int) -> N
     assert "index_map.comp" not in kernels(layer, context, "fp32")
 
 
-def test_states_that_others_read_are_joined_for_them(context: pumice.Context) -> None:
+def test_states_read_by_other_nodes_are_concatenated(context: pumice.Context) -> None:
     layer = Layer("GRU", HELD)
     whole = layer.joined(layer.state("h0"), layer.state("h1"))
     y, last = layer.add(whole)

@@ -79,7 +79,7 @@ def test_other_slices_stay(context: pumice.Context, starts: list[int], ends: lis
     assert not same(context, starts, ends, **given)
 
 
-def test_a_joined_slice_is_no_dispatch(context: pumice.Context) -> None:
+def test_a_fused_slice_needs_no_dispatch(context: pumice.Context) -> None:
     program = program_of(context, True, [1, 1], [-1, -1], axes=[2, 3])
     kernels = [step["kernel"] for step in program.plan([[1, 8, 9, 9]])]
     assert len(kernels) == 4 and len(set(kernels)) == 1, kernels

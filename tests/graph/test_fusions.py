@@ -111,7 +111,7 @@ BUILDS: list[Build] = [
     convolution("conv_of_odd_channels", (1, 3, 9, 7), (5, 3, 1, 1), {}),
     convolution("conv_of_any_size", (2, 8, 9, 7), (12, 8, 1, 1), {}, free=True),
     product("one_row", (1, 64), (64, 40)),
-    product("few_rows", (3, 64), (64, 40), bias=False),
+    product("gemm_small_m", (3, 64), (64, 40), bias=False),
     product("rows", (2, 70, 64), (64, 96)),
     product("rows_of_any_number", (2, 17, 64), (64, 96), free=True),
     product("odd_rows", (5, 7, 13), (13, 9)),
@@ -137,7 +137,7 @@ def test_a_second_tensor_is_read_as_the_result_is_stored(context: pumice.Context
     assert note.startswith("fused into") and fusion == "residual"
 
 
-def test_the_later_of_two_products_reads_the_earlier(context: pumice.Context) -> None:
+def test_the_later_of_two_matmuls_reads_the_earlier(context: pumice.Context) -> None:
     program, _ = compiled(two_products, context)
     assert rows_of(program)["add"] == ("fused into outer", "residual")
     assert rows_of(program)["relu"] == ("fused into outer", "epilogue")

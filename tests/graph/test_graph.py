@@ -76,7 +76,7 @@ def test_several_outputs_come_as_a_tuple() -> None:
         ("MaxPool", [(1, 4)], {"kernel_shape": [2, 2]}, "rank"),
     ],
 )
-def test_a_wrong_node_is_refused_by_name(
+def test_a_wrong_node_is_rejected_by_name(
     op: str, shapes: list[tuple[int, ...]], attributes: dict[str, object], text: str
 ) -> None:
     graph = pumice.Graph()
@@ -98,7 +98,7 @@ def test_an_unknown_operator_and_an_unsupported_dtype_are_unsupported() -> None:
     assert "wide" in caught.value.items[0]
 
 
-def test_a_refused_node_leaves_the_graph_as_it_was(context: pumice.Context) -> None:
+def test_a_rejected_node_leaves_the_graph_as_it_was(context: pumice.Context) -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4])
     with pytest.raises(pumice.GraphError):
@@ -135,7 +135,7 @@ def test_nodes_and_values_without_names_get_different_ones() -> None:
     assert len({value.name for value in values}) == 4
 
 
-def test_a_value_of_another_graph_is_refused() -> None:
+def test_a_value_of_another_graph_is_rejected() -> None:
     graph, other = pumice.Graph("one"), pumice.Graph("two")
     x = other.input("x", "float32", [4])
     with pytest.raises(pumice.GraphError, match="another graph"):
@@ -144,7 +144,7 @@ def test_a_value_of_another_graph_is_refused() -> None:
         graph.output("y", x)
 
 
-def test_something_that_is_no_value_is_refused() -> None:
+def test_something_that_is_no_value_is_rejected() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="dict"):
         graph.add("Relu", {})
@@ -168,7 +168,7 @@ def test_a_finished_graph_does_not_change(context: pumice.Context) -> None:
             change()
 
 
-def test_a_graph_without_outputs_is_refused(context: pumice.Context) -> None:
+def test_a_graph_without_outputs_is_rejected(context: pumice.Context) -> None:
     graph = pumice.Graph("empty")
     graph.input("x", "float32", [4])
     with pytest.raises(pumice.GraphError, match="output"):
@@ -210,7 +210,7 @@ def test_a_constant_keeps_its_array_and_the_graph_lets_it_go() -> None:
     assert alive() is None
 
 
-def test_a_bad_shape_of_an_input_is_refused() -> None:
+def test_a_bad_shape_of_an_input_is_rejected() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="rank 9"):
         graph.input("x", "float32", [1] * 9)

@@ -33,7 +33,7 @@ def test_empty_tensors_run(context: pumice.Context) -> None:
     assert program.call((np.zeros(3, "float32"),))[0].shape == (3,)
 
 
-def test_a_batch_of_zero_runs_through_fused_products_and_inferred_sizes(context: pumice.Context) -> None:
+def test_a_batch_of_zero_runs_through_fused_matmuls_and_inferred_sizes(context: pumice.Context) -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [None, 5, 32])
     sizes = graph.add("Concat", graph.add("Shape", x, start=0, end=2), graph.constant(np.array([4, -1])), axis=0)
@@ -126,13 +126,13 @@ def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(
     assert_close(result["wide"], np.concatenate([a, x, a], 3), rtol=tolerance, atol=tolerance)
 
 
-ONNX_NUMBERS = {
+ONNX_TYPE_CODES = {
     "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ONNX_NUMBERS)
-def test_parts_that_are_written_side_by_side_may_share_words(context: pumice.Context, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ONNX_TYPE_CODES)
+def test_adjacent_slices_may_share_32_bit_words(context: pumice.Context, dtype: str) -> None:
     """Slices start and end within words or at word boundaries; the validation layer sees what each dispatch reads."""
     numbers = np.random.default_rng(3)
     graph, given, wanted = pumice.Graph(), {}, {}
@@ -143,7 +143,7 @@ def test_parts_that_are_written_side_by_side_may_share_words(context: pumice.Con
             shape = (images, count, height, width)
             part = numbers.integers(0, 2, shape).astype(dtype if k % 2 else "int32")
             value = graph.input(f"x{case}_{k}", str(part.dtype), list(part.shape))
-            parts.append(value if k % 2 else graph.add("Cast", value, to=ONNX_NUMBERS[dtype]))
+            parts.append(value if k % 2 else graph.add("Cast", value, to=ONNX_TYPE_CODES[dtype]))
             given[f"x{case}_{k}"] = part
         graph.output(f"y{case}", graph.add("Transpose", graph.add("Concat", *parts, axis=1), perm=[0, 2, 3, 1]))
         whole = np.concatenate([given[f"x{case}_{k}"] for k in range(3)], axis=1)
@@ -268,7 +268,7 @@ def test_integers_are_exact_at_every_precision(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_the_lowest_float32_of_a_mask_stays_finite_in_narrow_types(context: pumice.Context, precision: str) -> None:
+def test_the_lowest_float32_of_a_mask_stays_finite_in_16_bit_types(context: pumice.Context, precision: str) -> None:
     def build(graph: pumice.Graph) -> None:
         mask = graph.input("mask", "float32", [4])
         lowest = np.finfo("float32").min
@@ -427,7 +427,7 @@ def test_keep_all_makes_every_value_an_output(context: pumice.Context) -> None:
         ({"x": random(1, 4, 2, 2).astype(">f4")}, "K5", "byte order"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_the_program_stays_usable(
+def test_wrong_arguments_are_rejected_by_name_and_the_program_stays_usable(
     context: pumice.Context, inputs: dict[str, np.ndarray], rule: str, text: str
 ) -> None:
     program = compiled(context, conv_relu)

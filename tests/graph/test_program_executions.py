@@ -52,7 +52,7 @@ def test_a_program_outlives_its_graph_and_its_runs_outlive_it(context: pumice.Co
     np.testing.assert_array_equal(run.result()[0], np.ones(50))
 
 
-def test_a_closed_program_frees_its_memory_and_refuses(context: pumice.Context) -> None:
+def test_a_closed_program_frees_its_memory_and_rejects_calls(context: pumice.Context) -> None:
     gc.collect()
     before = context.memory.buffers
     program = compiled(context, conv_relu)

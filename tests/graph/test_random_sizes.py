@@ -28,7 +28,7 @@ def failures(results: list[Result]) -> list[str]:
     return [f"seed {one.seed}: {text}" for one in results for text in one.failures]
 
 
-def test_legal_sizes_are_right_and_others_are_refused(context: pumice.Context) -> None:
+def test_legal_sizes_are_right_and_others_are_rejected(context: pumice.Context) -> None:
     results = run(context, range(SAMPLE))
     assert not failures(results), "\n".join(failures(results))
     assert sum(one.legal for one in results) > SAMPLE and sum(one.illegal for one in results) > SAMPLE
@@ -91,7 +91,7 @@ def test_two_updates_of_one_element_are_noticed(
         ({"kernel_shape": [5], "ceil_mode": 1, "strides": [2], "auto_pad": "VALID"}, True),
     ],
 )
-def test_a_pool_without_a_window_is_refused_by_oracle_and_engine(
+def test_a_pool_without_a_window_is_rejected_by_oracle_and_engine(
     context: pumice.Context, attributes: dict[str, Any], refused: bool
 ) -> None:
     pool = node("MaxPool", **attributes)
@@ -125,7 +125,7 @@ def test_only_a_diagonal_needs_axes_of_one_size(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_many_legal_sizes_are_right_and_others_are_refused(context: pumice.Context, part: int) -> None:
+def test_many_legal_sizes_are_right_and_others_are_rejected(context: pumice.Context, part: int) -> None:
     each = WHOLE // PARTS
     found = failures(run(context, range(1000 + part * each, 1000 + (part + 1) * each)))
     assert not found, "\n".join(found[:40])

@@ -108,7 +108,7 @@ def test_an_activation_that_the_integers_imply_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("per_column", [False, True])
-def test_a_product_between_quantisations_runs_on_integers(per_column: bool) -> None:
+def test_a_matmul_between_quantisations_runs_on_integers(per_column: bool) -> None:
     random = np.random.default_rng(5)
     columns = 12
     constants: dict[str, Any] = {
@@ -292,7 +292,7 @@ def test_columns_of_a_block_may_lie_anywhere(order: str, bits: int, zeros: bool)
         ),
     ],
 )
-def test_other_orders_are_refused(order: str, error: type[Exception], message: str) -> None:
+def test_other_orders_are_rejected(order: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         pumice.Model(ordered_product(order, 4, False)[0])
 

@@ -236,7 +236,7 @@ def test_heads_that_change_places_with_images_are_kept(context: pumice.Context) 
     assert_close(fused, plain, rtol=1e-5, atol=1e-5)
 
 
-def test_the_report_tells_what_attention_has_taken_up(context: pumice.Context) -> None:
+def test_the_report_lists_what_was_fused_into_attention(context: pumice.Context) -> None:
     rows = {row["node"]: row for row in compiled(scaled_after, context, "fp32").report()}
     assert [rows[name]["note"] for name in ("scaled", "softmax")] == ["fused into mixed"] * 2
     assert rows["mixed"]["kernel"].startswith("attention_")
@@ -400,7 +400,7 @@ def test_parameters_of_another_shape_are_no_normalisation(context: pumice.Contex
     assert_close(fused({"x": x})["y"], plain({"x": x})["y"], rtol=1e-5, atol=1e-5)
 
 
-def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(context: pumice.Context) -> None:
+def test_a_matmul_read_elsewhere_keeps_its_bias_separate(context: pumice.Context) -> None:
     def build(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
         product = graph.add("MatMul", x, random(WIDTH, 20, seed=4), name="product")
         graph.output("product", product)
@@ -412,7 +412,7 @@ def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(context: pumice.C
     assert_close(results["y"], results["product"] + random(20, seed=3), rtol=1e-5, atol=1e-5)
 
 
-def test_the_report_tells_what_was_written_out(context: pumice.Context) -> None:
+def test_the_report_lists_what_was_recognised(context: pumice.Context) -> None:
     program = one_input(linear_gelu, context, "fp32")
     program({"x": random(3, 5, WIDTH)})
     rows = program.report()

@@ -13,7 +13,7 @@ import pumice
 Array = np.ndarray[Any, Any]
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-NARROW = ["fp16", "bf16"]
+PRECISIONS_16_BIT = ["fp16", "bf16"]
 FINE = np.float32(1 + 2.0**-12)  # not representable in 16-bit floats
 
 
@@ -44,7 +44,7 @@ class Layer:
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 @pytest.mark.parametrize("op", GATES)
 def test_float32_states_go_in_and_out_as_they_are(
     context: pumice.Context, op: str, precision: str, direction: str
@@ -57,7 +57,7 @@ def test_float32_states_go_in_and_out_as_they_are(
     assert layer.kernels(context, precision) == {"recurrent_initial_states.comp": 1, "recurrent_final_states.comp": 1}
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 @pytest.mark.parametrize("op", GATES)
 def test_results_are_float32_but_for_what_others_read(context: pumice.Context, op: str, precision: str) -> None:
     """The states pass through views; x is cast, and so is the last state for Neg, which is cast back to float32."""
@@ -74,7 +74,7 @@ def test_results_are_float32_but_for_what_others_read(context: pumice.Context, o
         np.testing.assert_array_equal(found["turned"], -np.ones((1, 2, 5)))
 
 
-@pytest.mark.parametrize("precision", NARROW)
+@pytest.mark.parametrize("precision", PRECISIONS_16_BIT)
 @pytest.mark.parametrize("op", GATES)
 def test_a_state_that_others_read_too(context: pumice.Context, op: str, precision: str) -> None:
     layer = Layer(op)
@@ -117,7 +117,7 @@ def test_a_policy_of_float32_keeps_the_layer_in_float32(context: pumice.Context,
         np.testing.assert_array_equal(value, exact[name])
 
 
-def test_the_report_tells_the_precision_that_the_layer_computes_with(context: pumice.Context) -> None:
+def test_the_report_names_the_layers_compute_precision(context: pumice.Context) -> None:
     layer = Layer("LSTM")
     for value in layer.made:
         layer.graph.output(value.name, value)

@@ -154,14 +154,14 @@ def test_weights_that_16_bits_hold_are_kept_in_16_bits(context: pumice.Context, 
         assert 2 * sizes["exact"] == sizes["other"]
 
 
-def test_numbers_beyond_16_bits_come_out_of_products_of_16_bits(context: pumice.Context) -> None:
+def test_16_bit_matmuls_return_numbers_beyond_16_bits(context: pumice.Context) -> None:
     graph = behind_a_product("large", np.full((16, 16), 1024, np.float32))
     rows = np.full((6, 16), 64, np.float32)
     program = graph.compile(context, "fp16", float32_nodes=["wide"])
     np.testing.assert_array_equal(program({"x": rows}, loop_timeout=None)["y"], 16 * 64 * 1024)
 
 
-def test_a_product_of_16_bits_stores_what_a_map_in_float32_makes_of_it(context: pumice.Context) -> None:
+def test_a_16_bit_matmul_stores_its_float32_epilogue(context: pumice.Context) -> None:
     """The elementwise op is fused into its kernel, without rounding in between."""
     offset = np.array(1e6, np.float32)
     graph = behind_a_product("offset", np.eye(16, dtype=np.float32), far=offset)

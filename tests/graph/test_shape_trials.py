@@ -255,7 +255,7 @@ def test_maps_of_sizes_that_cannot_fit_have_no_shape() -> None:
 
 
 @pytest.mark.parametrize("size", [2, None])
-def test_parts_whose_sizes_a_call_tells_have_a_rank(size: int | None) -> None:
+def test_slices_of_sizes_known_at_the_call_have_a_rank(size: int | None) -> None:
     graph = pumice.Graph("parts")
     x, sizes = graph.input("x", "float32", [size, 3]), graph.input("sizes", "int64", [3])
     for axis in (0, -1):

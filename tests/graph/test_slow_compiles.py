@@ -63,7 +63,7 @@ def test_kernels_that_are_there_are_not_compiled_again() -> None:
 
 
 @pytest.mark.parametrize("given", ["a while", "-1", "nan"])
-def test_a_threshold_that_is_no_time_is_refused(given: str) -> None:
+def test_a_threshold_that_is_no_time_is_rejected(given: str) -> None:
     done = python("-c", PROGRAM, PUMICE_SLOW_COMPILE_SECONDS=given, **COLD)
     assert done.returncode != 0 and f"expected a number of seconds, or inf; given '{given}'" in done.stderr
     assert os.environ.get("PUMICE_SLOW_COMPILE_SECONDS") is None

@@ -31,7 +31,7 @@ def softmax(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_queries_keys_and_values_of_one_product_are_not_moved(context: pumice.Context, batch: int) -> None:
+def test_queries_keys_and_values_of_one_matmul_are_not_moved(context: pumice.Context, batch: int) -> None:
     rows, heads, size = 10, 2, 16
     w = numbers(24, 3 * heads * size) / np.float32(5)
 

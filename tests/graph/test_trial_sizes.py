@@ -120,7 +120,7 @@ def test_linear_attention_with_fewer_key_heads_is_accepted(sizes: str, heads: tu
         assert len(graph) > 0
 
 
-def refused(name: str) -> str:
+def expect_error(name: str) -> str:
     try:
         load_graph(store.load(name).model)
     except pumice.Error as error:
@@ -133,7 +133,7 @@ def refused(name: str) -> str:
 def test_exported_models_are_accepted_whatever_sizes_are_tried(sizes: str, ending: str) -> None:
     names = [name for name in store.names() if name.endswith(ending)]
     with tried(sizes):
-        assert {name: reason for name in names if (reason := refused(name))} == {}
+        assert {name: reason for name in names if (reason := expect_error(name))} == {}
 
 
 @pytest.mark.parametrize("sizes", [name for name in SETS if name != "default"])

@@ -16,7 +16,7 @@ BOOL = 9
 
 @pytest.mark.parametrize("opset", [11, 13, 21])
 @pytest.mark.parametrize("shape", [(2, 5, 1), (2, 5), (1, 2, 1, 5), (2, 1, 5, 1, 1)])
-def test_what_follows_a_squeeze_of_all_axes_is_judged_at_the_call(
+def test_what_follows_a_squeeze_of_all_axes_is_checked_at_the_call(
     context: pumice.Context, shape: tuple[int, ...], opset: int
 ) -> None:
     """Gemm needs rank 2: it runs for sizes that squeeze to two axes, and raises GraphError for others."""
@@ -56,7 +56,7 @@ def test_nodes_take_what_a_squeeze_leaves(context: pumice.Context, op: str, name
 
 
 @pytest.mark.parametrize("computed", [True, False])
-def test_a_branch_may_squeeze_what_only_the_call_tells(context: pumice.Context, computed: bool) -> None:
+def test_a_branch_may_squeeze_what_only_the_call_knows(context: pumice.Context, computed: bool) -> None:
     shapes: list[Any] = [None, None, None]
     then = subgraph([node("Squeeze", ["x"], ["a"])], [], [value("a", None)])
     orelse = subgraph([node("Reshape", ["x", "flat"], ["b"])], [], [value("b", None)], flat=np.array([2, -1]))
@@ -134,7 +134,7 @@ LISTS: dict[str, tuple[list[int], dict[str, int]]] = {
 @pytest.mark.parametrize("length", [None, 1])
 @pytest.mark.parametrize("sizes", [[2, 5, 1], [None, None, None]])
 @pytest.mark.parametrize("op", LISTS)
-def test_a_list_of_a_length_that_the_call_tells(
+def test_a_list_whose_length_the_call_determines(
     context: pumice.Context, op: str, sizes: list[Any], length: int | None
 ) -> None:
     numbers, attributes = LISTS[op]

@@ -40,13 +40,13 @@ def test_a_member_that_only_one_block_has_is_a_name_too(context: pumice.Context,
     assert y.tolist() == [0, 2, 4, 6]
 
 
-def test_a_member_of_two_blocks_is_refused_with_the_names_that_serve(context: pumice.Context) -> None:
+def test_a_member_of_two_blocks_is_rejected_with_the_names_that_serve(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match=r"expected src, dst, n.*'data'") as refused:
         pumice.Kernel(COPY, context)(data=X, n=4, threads=4)
     assert refused.value.rule == "K4"
 
 
-def test_one_argument_by_two_of_its_names_is_refused(context: pumice.Context) -> None:
+def test_one_argument_by_two_of_its_names_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match=r"one value for 'source'.*two of them"):
         pumice.Kernel(MIXED, context)({"source": X, "source.x": X, "y": np.zeros(4, "float32")}, threads=4)
 
@@ -58,7 +58,7 @@ def test_one_argument_by_two_of_its_names_is_refused(context: pumice.Context) ->
         "layout(binding = 0) buffer A { float n[]; };\nlayout(push_constant) uniform P { uint n; } p;\nvoid main() { n[0] = p.n; }",
     ],
 )
-def test_two_arguments_of_one_name_are_refused_when_the_source_is_compiled(
+def test_two_arguments_of_one_name_are_rejected_when_the_source_is_compiled(
     context: pumice.Context, source: str
 ) -> None:
     source = source.replace("= p.n", "= float(p.n)")
@@ -77,7 +77,7 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize("case", MEMBERS)
-def test_a_member_of_two_blocks_without_instances_is_refused_with_both_blocks(
+def test_a_member_of_two_blocks_without_instances_is_rejected_with_both_blocks(
     context: pumice.Context, case: str
 ) -> None:
     first, second = MEMBERS[case]
@@ -95,13 +95,13 @@ def test_a_block_in_an_include_is_named_with_its_file(context: pumice.Context) -
         pumice.Kernel(text, context, includes={"a.glsl": "\nlayout(binding = 0) uniform A { float k; };\n"})
 
 
-def test_a_member_that_shares_its_name_with_something_else_is_refused_as_before(context: pumice.Context) -> None:
+def test_a_member_that_shares_its_name_with_something_else_is_rejected_as_before(context: pumice.Context) -> None:
     text = "float k = 1.0;\nlayout(binding = 1) buffer B { float k[]; };\nlayout(binding = 0) buffer A { float k[]; } a;\nvoid main() { }"
     with pytest.raises(pumice.ShaderCompileError, match="at global scope\n"):
         pumice.Kernel(text, context)
 
 
-def test_a_module_whose_blocks_share_a_member_is_refused(context: pumice.Context) -> None:
+def test_a_module_whose_blocks_share_a_member_is_rejected(context: pumice.Context) -> None:
     text = "layout(binding = 0) buffer A { float a; float kkkA; };\nlayout(binding = 1) buffer B { float b; float kkkB; };\n"
     spirv = bytes(pumice.compile(text + "void main() { b = kkkA; a = kkkB; }", pumice.ShaderOptions(guard=False)).spirv)
     with pytest.raises(

@@ -56,7 +56,7 @@ void main() { y[gl_GlobalInvocationID.x] = p.threads; }
 
 
 @pytest.mark.parametrize("named", ["z", "", "threads"])
-def test_a_launch_by_no_array_is_refused(context: pumice.Context, named: str) -> None:
+def test_a_launch_by_no_array_is_rejected(context: pumice.Context, named: str) -> None:
     x = np.ones(3, "float32")
     with pytest.raises(pumice.BindingError, match=r"K8.*the name of an array of this call \(x, y\)"):
         pumice.Kernel(DOUBLE, context)(x=x, y=x.copy(), threads=named)
@@ -89,7 +89,7 @@ def test_structures_are_given_as_dicts(context: pumice.Context) -> None:
         ([*lights(), 3], r"lights\[2\]': expected a dict of .*; given int"),
     ],
 )
-def test_dicts_that_are_no_such_structure_are_refused(context: pumice.Context, given: Any, said: str) -> None:
+def test_dicts_that_are_no_such_structure_are_rejected(context: pumice.Context, given: Any, said: str) -> None:
     with pytest.raises(pumice.BindingError, match=said):
         pumice.Kernel(LIGHTS, context)(lights=given, y=np.zeros(2, "float32"), threads=2)
 
@@ -109,13 +109,13 @@ void main() {{ y[gl_GlobalInvocationID.x] = x[0].v[3] + x[0].line[1].z; }}
         kernel(x=[{"v": [1, 2, 3], "line": [[0, 0, 0], [5, 6, 7]]}], y=y, threads=1)
 
 
-def test_dicts_are_refused_where_the_kernel_writes(context: pumice.Context) -> None:
+def test_dicts_are_rejected_where_the_kernel_writes(context: pumice.Context) -> None:
     text = "struct A { float a; };\nlayout(binding = 0) buffer B { A one[]; };\nvoid main() { one[0].a += 1; }"
     with pytest.raises(pumice.BindingError, match=r"K9.*the kernel writes it; given a list of dicts"):
         pumice.Kernel(text, context)(one=[{"a": 1}], threads=1)
 
 
-def test_a_text_of_2024_is_told_so(context: pumice.Context) -> None:
+def test_a_source_of_2024_is_detected(context: pumice.Context) -> None:
     text = """
 layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { sfp y[]; };

@@ -272,7 +272,7 @@ void main() { x[gl_GlobalInvocationID.x] += 1.0; atomicAdd(n, 1u); }
     assert n[0] == 7
 
 
-def test_rows_that_are_no_padding_are_refused(context: pumice.Context) -> None:
+def test_rows_that_are_no_padding_are_rejected(context: pumice.Context) -> None:
     """Missing components of a vec4 are not filled in, and extra components of a vec3 are not dropped."""
     text = """
 struct S { vec4 v[2]; };
@@ -302,7 +302,7 @@ void main() { y[0] = a.v[1].w + a.w[1].z + a.f[1] + s[0].v[1].w; }
 @pytest.mark.parametrize("kind", ["sfp", "sfpvec2", "sfpvec4"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("storage", ["default", "fp16_packed"])
-def test_gaps_of_the_storage_type_are_filled_or_refused(
+def test_gaps_of_the_storage_type_are_filled_or_rejected(
     context: pumice.Context, kind: str, dtype: str, storage: str
 ) -> None:
     """Padding differs between fp16 and fp32; no element is read at an offset of the other type."""

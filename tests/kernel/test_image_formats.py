@@ -74,7 +74,7 @@ void main() {{
     np.testing.assert_allclose(y[:, :channels], expected, rtol=1e-6)
 
 
-def test_an_image_of_other_texels_is_refused(context: pumice.Context) -> None:
+def test_an_image_of_other_texels_is_rejected(context: pumice.Context) -> None:
     kernel = pumice.Kernel(
         "layout(binding = 0) uniform usampler2D src;\nlayout(binding = 1) buffer Y { uint y[]; };\n"
         "void main() { y[0] = texelFetch(src, ivec2(0), 0).x; }",

@@ -122,7 +122,7 @@ void main() { const uint i = gl_GlobalInvocationID.x; image2d_st4(y, ivec2(i, 0)
 """
 
 
-def test_numbers_beyond_halves_are_stored_by_way_of_one_just_beyond(context: pumice.Context) -> None:
+def test_numbers_beyond_float16_are_rounded_to_one_just_beyond(context: pumice.Context) -> None:
     """Test the workaround for a driver that stores NaN for values above the fp16 maximum; other drivers store infinity or that maximum.
     NaN inputs are excluded, because they are correct only on the affected driver.
     """

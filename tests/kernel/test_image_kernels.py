@@ -200,7 +200,7 @@ def test_an_image_that_declares_no_format_takes_all(context: pumice.Context) -> 
         (lambda c: pumice.Image(pumice.Context(), "r32f", (8, 8)), "M3", "image of this context"),
     ],
 )
-def test_arguments_that_are_no_such_image_are_refused(
+def test_arguments_that_are_no_such_image_are_rejected(
     context: pumice.Context, given: Any, rule: str, text: str
 ) -> None:
     kernel, x = pumice.Kernel(COPY, context), pumice.Image(context, "r32f", (8, 8))
@@ -242,7 +242,7 @@ TEXELS = "layout(local_size_x = 1) in;\nlayout(binding = 0) uniform sampler2D t;
         ("texelFetchOffset(t, ivec2(0), 0, ivec2(1))", ""),
     ],
 )
-def test_what_a_sampler_of_texels_cannot_do_is_refused(context: pumice.Context, sample: str, use: str) -> None:
+def test_what_a_sampler_of_texels_cannot_do_is_rejected(context: pumice.Context, sample: str, use: str) -> None:
     functions = (
         "vec4 innermost(sampler2D s) { return textureLodOffset(s, vec2(1.5), 0.0, ivec2(1)); }\n"
         "vec4 inner(sampler2D s) { return innermost(s); }\n"
@@ -265,12 +265,12 @@ def test_what_a_sampler_of_texels_cannot_do_is_refused(context: pumice.Context, 
         assert y[0] in picture
 
 
-def test_a_bias_is_refused_before_the_driver_sees_it() -> None:
+def test_a_bias_is_rejected_before_the_driver_sees_it() -> None:
     with pytest.raises(pumice.ShaderCompileError, match=r"'t' is sampled with a bias.*textureLod\(\)"):
         pumice.compile(f"{TEXELS}void main() {{ y[0] = texture(t, vec2(0.5), 1.0).r; }}")
 
 
-def test_closed_images_are_refused_at_every_step(context: pumice.Context) -> None:
+def test_closed_images_are_rejected_at_every_step(context: pumice.Context) -> None:
     kernel = pumice.Kernel(spelled(IN_PLACE, f="r32f"), context)
     image = pumice.Image(context, "r32f", (8, 8))
     bound = kernel.bind(x=image, factor=1, groups=1)
@@ -285,7 +285,7 @@ def test_closed_images_are_refused_at_every_step(context: pumice.Context) -> Non
             use()
 
 
-def test_a_list_of_another_context_is_refused(context: pumice.Context) -> None:
+def test_a_list_of_another_context_is_rejected(context: pumice.Context) -> None:
     with pumice.Context() as other:
         image = pumice.Image(other, "r32f", (8, 8))
         commands = pumice.CommandList(context)
@@ -294,7 +294,7 @@ def test_a_list_of_another_context_is_refused(context: pumice.Context) -> None:
             commands.commit()
 
 
-def test_formats_that_need_a_feature_are_refused_without_it() -> None:
+def test_formats_that_need_a_feature_are_rejected_without_it() -> None:
     with pumice.Context(without=["shaderStorageImageExtendedFormats"]) as masked:
         with pytest.raises(
             pumice.UnsupportedError, match="shaderStorageImageExtendedFormats .StorageImageExtendedFormats"
@@ -322,18 +322,18 @@ def test_kinds_of_images_that_there_are_not_are_named(declared: str, text: str) 
         pumice.compile(f"layout(local_size_x = 1) in;\nlayout(binding = 0) {declared};\nvoid main() {{}}\n")
 
 
-def test_texels_of_integers_are_refused(context: pumice.Context) -> None:
+def test_texels_of_integers_are_rejected(context: pumice.Context) -> None:
     source = "layout(local_size_x = 1) in;\nlayout(binding = 0) uniform usampler2D t;\nvoid main() {}"
     with pytest.raises(pumice.BindingError, match="'t': expected an Image whose texels are uint32"):
         pumice.Kernel(source, context)(t=pumice.Image(context, "r32f", (4, 4)), groups=1)
 
 
-def test_two_arguments_of_one_binding_are_refused(context: pumice.Context) -> None:
+def test_two_arguments_of_one_binding_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match="image '[xy]' has binding 0"):
         pumice.Kernel(COPY.replace("binding = 1", "binding = 0"), context)
 
 
-def test_reflection_tells_what_an_image_is() -> None:
+def test_reflection_reports_what_an_image_is() -> None:
     images = pumice.compile(
         COPY.replace("binding = 0, r32f) readonly uniform image2D x;", "binding = 0, r32f) readonly uniform image2D x;\n"
                      "layout(binding = 2, rgba16f) uniform image3D z;\nlayout(binding = 3) uniform sampler1D t;")

@@ -26,7 +26,7 @@ def test_texels_survive_the_trip_through_an_image(context: pumice.Context, forma
     np.testing.assert_array_equal(image.numpy(), other)
 
 
-def test_elements_that_convert_exactly_are_taken_and_others_refused(context: pumice.Context) -> None:
+def test_elements_that_convert_exactly_are_taken_and_others_rejected(context: pumice.Context) -> None:
     image = pumice.Image(context, "r32f", (2, 3))
     for dtype in ("float16", "uint8", "int16", "bool", ">f4"):
         given = np.array([[1, 0, 1], [0, 1, 1]]).astype(dtype)
@@ -61,7 +61,7 @@ def test_elements_that_convert_exactly_are_taken_and_others_refused(context: pum
         ({"format": "r32f", "shape": (4, 4, 4), "normalized": False}, "coordinates in texels"),
     ],
 )
-def test_images_that_cannot_be_are_refused(context: pumice.Context, arguments: dict[str, Any], text: str) -> None:
+def test_images_that_cannot_be_are_rejected(context: pumice.Context, arguments: dict[str, Any], text: str) -> None:
     gc.collect()  # frees images that earlier tests left in reference cycles
     before = context.memory.images
     with pytest.raises(pumice.UnsupportedError, match=text):
@@ -98,7 +98,7 @@ def test_sizes_may_be_numpys(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     "array", [np.array(["a"]), np.array([None]), np.array([1j]), np.zeros(2, [("x", "f4")]), [[1], [2, 3]]], ids=repr
 )
-def test_what_has_no_texels_is_refused(context: pumice.Context, array: Any) -> None:
+def test_what_has_no_texels_is_rejected(context: pumice.Context, array: Any) -> None:
     with pytest.raises(pumice.BindingError) as caught:
         pumice.image(array, "r32f", context)
     assert caught.value.rule == "K5"
@@ -111,7 +111,7 @@ def test_a_size_past_the_device_names_both_numbers(context: pumice.Context) -> N
     assert pumice.Image(context, "r32f", (1, most)).shape == (1, most)
 
 
-def test_an_image_of_too_many_bytes_is_refused(context: pumice.Context) -> None:
+def test_an_image_of_too_many_bytes_is_rejected(context: pumice.Context) -> None:
     most = context.limit("maxImageDimension3D")
     with pytest.raises((pumice.UnsupportedError, pumice.OutOfMemoryError), match=rf"{most**3 * 16}\b.* bytes"):
         pumice.Image(context, "rgba32f", (most, most, most, 4))

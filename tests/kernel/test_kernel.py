@@ -62,7 +62,7 @@ def test_vectors_arrays_matrices_and_structures_arrive(context: pumice.Context) 
         ({"lights": LIGHTS[0]}, "K4", "lights.colour"),
     ],
 )
-def test_push_constants_of_another_shape_are_refused(
+def test_push_constants_of_another_shape_are_rejected(
     context: pumice.Context, change: dict[str, object], rule: str, text: str
 ) -> None:
     arguments = {**ARGUMENTS, "lights": LIGHTS, **change}
@@ -97,7 +97,7 @@ def test_a_strided_array_gets_its_results_and_its_gaps_are_left_alone(context: p
     np.testing.assert_array_equal(wide[:, 1::2], 1)
 
 
-def test_a_read_only_array_that_would_be_written_is_refused_at_every_call(context: pumice.Context) -> None:
+def test_a_read_only_array_that_would_be_written_is_rejected_at_every_call(context: pumice.Context) -> None:
     kernel, x, y = pumice.Kernel(SCALE, context), np.ones(4, "float32"), np.zeros(4, "float32")
     kernel(x=x, y=y, factor=1, threads=4)
     y.flags.writeable = False
@@ -223,7 +223,7 @@ def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
         ({"x": "float32"}, {"y": float}, "expected an array"),
     ],
 )
-def test_names_and_dtypes_that_glsl_has_not_are_refused(
+def test_names_and_dtypes_that_glsl_has_not_are_rejected(
     context: pumice.Context, inputs: dict[str, object], outputs: dict[str, object], text: str
 ) -> None:
     with pytest.raises(pumice.GraphError, match=text) as caught:
@@ -231,7 +231,7 @@ def test_names_and_dtypes_that_glsl_has_not_are_refused(
     assert caught.value.node in {*inputs, *outputs}
 
 
-def test_given_arrays_have_the_shapes_that_a_body_was_told(context: pumice.Context) -> None:
+def test_arrays_have_the_declared_shapes(context: pumice.Context) -> None:
     kernel = pumice.Kernel.from_body(
         "y[i] = x[i];", {"x": ("float32", (3, 5))}, {"y": ("float32", (3, 5)), "z": ("int32", 2)}, context
     )
@@ -273,7 +273,7 @@ def test_a_wrong_argument_of_a_kernel_is_named(context: pumice.Context, argument
         pumice.Kernel(**{"source": SCALE, "context": context, **arguments})
 
 
-def test_a_number_of_bytes_below_zero_is_refused(context: pumice.Context) -> None:
+def test_a_number_of_bytes_below_zero_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="message_bytes"):
         pumice.Kernel(SCALE, context, message_bytes=-1)
 

@@ -227,7 +227,7 @@ def test_nothing_is_compiled_while_nothing_changes(context: pumice.Context, path
     assert (after.compiled, after.from_memory) == (before.compiled, before.from_memory)
 
 
-def test_bind_takes_the_new_text_and_bound_kernels_keep_theirs(context: pumice.Context, path: Path) -> None:
+def test_bind_uses_the_new_source_and_bound_kernels_keep_theirs(context: pumice.Context, path: Path) -> None:
     kernel = pumice.Kernel.from_file(path, context, reload=True)
     y = pumice.tensor(np.ones(1, "float32"), context=context)
     bound = kernel.bind(y=y, threads=1)
@@ -249,7 +249,7 @@ def test_options_of_a_kernel_stay_when_it_is_reloaded(context: pumice.Context, p
         kernel(y=np.ones(1, "float32"), threads=2)
 
 
-def test_a_kernel_of_a_text_cannot_be_reloaded(context: pumice.Context) -> None:
+def test_a_kernel_from_a_source_string_cannot_be_reloaded(context: pumice.Context) -> None:
     kernel = pumice.Kernel("layout(binding = 0) buffer Y { float y[]; };\nvoid main() { y[0] = 1.0; }", context)
     with pytest.raises(pumice.StateError, match="came from no file"):
         kernel.reload()

@@ -13,7 +13,7 @@ import pumice
 HEAD = "layout(binding = 0) buffer Y { float y[]; };\n"
 
 
-def refused(source: str, context: pumice.Context, **options: Any) -> str:
+def expect_error(source: str, context: pumice.Context, **options: Any) -> str:
     with pytest.raises(pumice.UnsupportedError) as caught:
         pumice.Kernel(source, context, **options)
     return str(caught.value)
@@ -90,14 +90,14 @@ def source_of(feature: str) -> str:
 
 
 @pytest.mark.parametrize("feature", NEEDED)
-def test_a_kernel_names_the_features_it_needs_and_is_refused_without(context: pumice.Context, feature: str) -> None:
+def test_a_kernel_names_the_features_it_needs_and_is_rejected_without(context: pumice.Context, feature: str) -> None:
     source, capability = source_of(feature), NEEDED[feature][2]
     interface = pumice.compile(source).interface
     assert feature in interface["features"] and capability in interface["capabilities"]
     if context.feature(feature):
         pumice.Kernel(source, context)
     with pumice.Context(f"uuid:{context.info.uuid}", without=[feature]) as masked:
-        text = refused(source, masked)
+        text = expect_error(source, masked)
     assert f"needs the feature {feature} ({capability})" in text and context.info.name in text
 
 
@@ -144,11 +144,11 @@ def test_everything_that_is_missing_is_listed_at_once(context: pumice.Context) -
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_local_size_past_the_device_is_refused(context: pumice.Context, axis: int) -> None:
+def test_a_local_size_past_the_device_is_rejected(context: pumice.Context, axis: int) -> None:
     limit = context.limit(f"maxComputeWorkGroupSize_{axis}")
     letter = "xyz"[axis]
     source = f"layout(local_size_{letter}_id = 7) in;\n{HEAD}void main() {{ y[gl_GlobalInvocationID.{letter}] = 1.0; }}"
-    text = refused(source, context, spec={f"local_size_{letter}": limit + 1})
+    text = expect_error(source, context, spec={f"local_size_{letter}": limit + 1})
     assert f"has {limit + 1} invocations a workgroup on axis {letter}" in text
     assert f"takes {limit} (maxComputeWorkGroupSize_{axis})" in text
     most = min(limit, context.limit("maxComputeWorkGroupInvocations"))
@@ -157,11 +157,11 @@ def test_a_local_size_past_the_device_is_refused(context: pumice.Context, axis: 
     assert y.all()
 
 
-def test_a_workgroup_with_too_many_invocations_is_refused(context: pumice.Context) -> None:
+def test_a_workgroup_with_too_many_invocations_is_rejected(context: pumice.Context) -> None:
     limit = context.limit("maxComputeWorkGroupInvocations")
     source = f"layout(local_size_x_id = 0, local_size_y_id = 1) in;\n{HEAD}void main() {{ y[0] = 1.0; }}"
     half = limit // 2
-    text = refused(source, context, spec={"local_size_x": half, "local_size_y": 3})
+    text = expect_error(source, context, spec={"local_size_x": half, "local_size_y": 3})
     assert (
         f"has {half * 3} invocations a workgroup; " in text
         and f"takes {limit} (maxComputeWorkGroupInvocations)" in text
@@ -206,7 +206,7 @@ def test_shared_memory_is_counted_with_the_constants_of_the_call(context: pumice
         pumice.Kernel(SHARED, context, spec=spec)(y=y, groups=1)
         assert y[3] == 321
         over = next(rows for rows in range(fits, 4096) if shared_bytes(rows, wide, 64) > limit)
-        text = refused(SHARED, context, spec=spec | {"ROWS": over})
+        text = expect_error(SHARED, context, spec=spec | {"ROWS": over})
         assert f"has {shared_bytes(over, wide, 64)} bytes of shared memory" in text
         assert f"takes {limit} (maxComputeSharedMemorySize)" in text
 
@@ -215,7 +215,7 @@ def test_shared_memory_without_constants_is_counted_too(context: pumice.Context)
     limit = context.limit("maxComputeSharedMemorySize")
     source = f"layout(local_size_x = 1) in;\n{HEAD}shared float s[COUNT];\nvoid main() {{ s[0] = y[0]; y[1] = s[0]; }}"
     pumice.Kernel(source, context, macros={"COUNT": str(limit // 4)})
-    text = refused(source, context, macros={"COUNT": str(limit // 4 + 1)})
+    text = expect_error(source, context, macros={"COUNT": str(limit // 4 + 1)})
     assert f"has {limit + 4} bytes of shared memory" in text and f"takes {limit}" in text
 
 
@@ -225,7 +225,7 @@ def test_sizes_that_double_at_each_level_take_no_time(context: pumice.Context) -
     source += "void main() { s[0] = y[0]; y[1] = s[0]; }"
     limit = context.limit("maxComputeSharedMemorySize")
     pumice.Kernel(source, context)
-    assert f"has {4 * limit} bytes" in refused(source, context, spec={"N0": limit})
+    assert f"has {4 * limit} bytes" in expect_error(source, context, spec={"N0": limit})
 
 
 def test_types_that_double_at_each_level_take_no_time() -> None:
@@ -247,7 +247,7 @@ def test_types_that_double_at_each_level_take_no_time() -> None:
     assert pumice.reflect(struct.pack(f"<{len(words)}I", *words))["shared_bytes"] == 4 << 34
 
 
-def test_push_constants_past_the_device_are_refused(context: pumice.Context) -> None:
+def test_push_constants_past_the_device_are_rejected(context: pumice.Context) -> None:
     limit = context.limit("maxPushConstantsSize")
     source = (
         "layout(local_size_x = 1) in;\nlayout(push_constant) uniform parameter { float v[COUNT]; } p;\n"
@@ -257,7 +257,7 @@ def test_push_constants_past_the_device_are_refused(context: pumice.Context) -> 
     y = np.zeros(1, "float32")
     pumice.Kernel(source, context, macros={"COUNT": str(count)})(y=y, v=list(range(count)), groups=1)
     assert y[0] == count - 1
-    text = refused(source, context, macros={"COUNT": str(count + 1)})
+    text = expect_error(source, context, macros={"COUNT": str(count + 1)})
     assert f"has {limit + 4} bytes of push constants" in text and f"takes {limit} (maxPushConstantsSize)" in text
 
 
@@ -274,7 +274,7 @@ DESCRIPTORS = {
 
 
 @pytest.mark.parametrize("limit", DESCRIPTORS)
-def test_arguments_past_the_device_are_refused(context: pumice.Context, limit: str) -> None:
+def test_arguments_past_the_device_are_rejected(context: pumice.Context, limit: str) -> None:
     declared, used, what = DESCRIPTORS[limit]
     most = context.limit(limit)
     if most > 4096:
@@ -292,7 +292,7 @@ def test_arguments_past_the_device_are_refused(context: pumice.Context, limit: s
             ]
         )
 
-    text = refused(source(most + 1), context)
+    text = expect_error(source(most + 1), context)
     assert f"has {most + 1} {what}" in text and f"takes {most} ({limit})" in text
     pumice.Kernel(source(min(most, context.limit("maxPerStageResources"))), context)
 

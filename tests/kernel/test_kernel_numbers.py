@@ -82,7 +82,7 @@ def test_floats_are_rounded_once_and_never_overflow(context: pumice.Context, gls
 @pytest.mark.parametrize(
     "value", ["1", 1j, np.complex64(1), np.timedelta64(1, "s"), np.datetime64("2020"), None, object(), np.array("x")]
 )
-def test_what_is_no_number_is_refused(context: pumice.Context, value: Any) -> None:
+def test_what_is_no_number_is_rejected(context: pumice.Context, value: Any) -> None:
     with pytest.raises(pumice.BindingError) as caught:
         stored(echo(context, "float"), value, "float32")
     assert caught.value.rule == "K5"

@@ -27,7 +27,7 @@ def scale(context: pumice.Context) -> pumice.Kernel:
     return pumice.Kernel(SCALE, context, name="scale")
 
 
-def test_sizes_are_told_on_every_driver(scale: pumice.Kernel) -> None:
+def test_sizes_are_reported_on_every_driver(scale: pumice.Kernel) -> None:
     told = scale.statistics()
     assert (told.name, told.storage) == ("scale", "fp32")
     assert told.spirv_bytes == len(scale.shader.spirv)
@@ -49,7 +49,7 @@ def test_the_statistics_are_those_of_one_build(scale: pumice.Kernel) -> None:
     assert refused.value.rule == "K1"
 
 
-def test_a_driver_that_tells_nothing_is_refused_by_name(context: pumice.Context) -> None:
+def test_a_driver_without_statistics_is_rejected_by_name(context: pumice.Context) -> None:
     without = pumice.Context(context.info.name, without=["pipelineExecutableInfo"])
     told = pumice.Kernel(SCALE, without).statistics()
     assert told.executables == ()
@@ -60,7 +60,7 @@ def test_a_driver_that_tells_nothing_is_refused_by_name(context: pumice.Context)
     assert "pipelineExecutableInfo" in repr(told)
 
 
-def test_a_driver_tells_of_its_programs(context: pumice.Context, scale: pumice.Kernel) -> None:
+def test_a_driver_reports_its_programs(context: pumice.Context, scale: pumice.Kernel) -> None:
     need_features(context, "pipelineExecutableInfo")
     before = context.pipelines_created
     told = scale.statistics()
@@ -106,7 +106,9 @@ def record(**statistics: object) -> KernelStatistics:
         ({"Instruction Count": 7, "Spill count": 0, "Code size": 64}, (None, 0, None, None, 64)),
     ],
 )
-def test_the_words_of_drivers_are_understood(numbers: dict[str, int], expected: tuple[int | None, ...]) -> None:
+def test_the_statistic_names_of_drivers_are_understood(
+    numbers: dict[str, int], expected: tuple[int | None, ...]
+) -> None:
     told = record(**numbers)
     assert (told.registers, told.spills, told.shared_bytes, told.occupancy, told.code_bytes) == expected
     assert told.subgroup_size == 32

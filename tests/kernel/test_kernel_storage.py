@@ -32,7 +32,7 @@ def run(kernel: pumice.Kernel, dtype: Any) -> None:
     np.testing.assert_array_equal(y, (np.arange(4) * 2).astype(dtype))
 
 
-def test_a_packed_stand_in_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_packed_replacement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with pumice.Context(without=[*WORDS, "shaderBFloat16Type"]) as own, caplog.at_level(logging.INFO, "pumice"):
         kernel = pumice.Kernel(DOUBLE, own, name="twice")
         run(kernel, "float32")
@@ -47,7 +47,7 @@ def test_a_packed_stand_in_is_told_once(caplog: pytest.LogCaptureFixture) -> Non
         assert said(caplog) == []
 
 
-def test_a_stand_in_of_a_bound_kernel_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replacement_in_a_bound_kernel_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with pumice.Context(without=WORDS) as own, caplog.at_level(logging.INFO, "pumice"):
         kernel = pumice.Kernel(DOUBLE, own, name="twice")
         y = pumice.tensor(np.ones(4, "float16"), context=own)
@@ -57,7 +57,7 @@ def test_a_stand_in_of_a_bound_kernel_is_told(caplog: pytest.LogCaptureFixture) 
         ]
 
 
-def test_nothing_is_told_where_arrays_have_their_own_type(
+def test_nothing_is_logged_if_arrays_have_their_own_type(
     context: pumice.Context, caplog: pytest.LogCaptureFixture
 ) -> None:
     need_features(context, "storageBuffer16BitAccess")

@@ -37,7 +37,7 @@ void main() {
 """
 
 
-def refused(kernel: pumice.Kernel, **arguments: Any) -> str:
+def expect_error(kernel: pumice.Kernel, **arguments: Any) -> str:
     with pytest.raises(pumice.BindingError) as caught:
         kernel(**arguments)
     assert caught.value.rule == "K5"
@@ -96,19 +96,19 @@ def test_fields_may_come_in_another_order_and_fill_gaps(context: pumice.Context)
     ],
 )  # fmt: skip
 def test_a_disagreement_names_the_field(context: pumice.Context, dtype: Any, said: list[str]) -> None:
-    text = refused(pumice.Kernel(PARTICLES, context), p=np.zeros(4, np.dtype(dtype)), threads=4)
+    text = expect_error(pumice.Kernel(PARTICLES, context), p=np.zeros(4, np.dtype(dtype)), threads=4)
     for part in ["argument 'p'", *said]:
         assert part in text
 
 
-def test_a_refusal_does_not_depend_on_the_calls_before(context: pumice.Context) -> None:
+def test_an_error_does_not_depend_on_earlier_calls(context: pumice.Context) -> None:
     """Equal bytes do not make calls equal: dtypes and shapes are checked each time."""
     kernel = pumice.Kernel(PARTICLES, context)
     kernel(p=np.zeros(4, NATURAL), threads=4)
-    refused(kernel, p=np.zeros(4, [("position", "i4", 3), ("mass", "f4")]), threads=4)
+    expect_error(kernel, p=np.zeros(4, [("position", "i4", 3), ("mass", "f4")]), threads=4)
     vectors = pumice.Kernel(VECTORS, context)
     vectors(x=np.zeros((3, 4), "float32"), threads=3)
-    refused(vectors, x=pumice.tensor(np.zeros((4, 3), "float32"), context), threads=3)
+    expect_error(vectors, x=pumice.tensor(np.zeros((4, 3), "float32"), context), threads=3)
 
 
 def test_structures_stay_on_the_device_as_rows_of_bytes(context: pumice.Context) -> None:
@@ -117,12 +117,12 @@ def test_structures_stay_on_the_device_as_rows_of_bytes(context: pumice.Context)
     tensor = pumice.tensor(particles.view("uint8").reshape(4, 16), context)
     kernel(p=tensor, threads=4)
     assert tensor.numpy().view(NATURAL)["mass"].tolist() == [[1]] * 4
-    assert "rows of their bytes as uint8" in refused(kernel, p=tensor.reshape((8, 8)), threads=4)
+    assert "rows of their bytes as uint8" in expect_error(kernel, p=tensor.reshape((8, 8)), threads=4)
 
 
 def test_vectors_of_three_have_a_gap(context: pumice.Context) -> None:
     kernel = pumice.Kernel(VECTORS, context)
-    text = refused(kernel, x=pumice.tensor(np.zeros((5, 3), "float32"), context), threads=5)
+    text = expect_error(kernel, x=pumice.tensor(np.zeros((5, 3), "float32"), context), threads=5)
     assert (
         "16 bytes apart" in text
         and "shape (n, 4)" in text
@@ -136,7 +136,7 @@ def test_vectors_of_three_have_a_gap(context: pumice.Context) -> None:
     fields = np.zeros(5, {"names": ["x", "y", "z"], "formats": ["f4"] * 3, "itemsize": 16})
     kernel(x=fields, threads=5)
     assert fields["z"].tolist() == [3] * 5
-    assert "float32[4]" in refused(kernel, x=np.zeros(5, [("x", "f4"), ("y", "f4"), ("z", "f4")]), threads=5)
+    assert "float32[4]" in expect_error(kernel, x=np.zeros(5, [("x", "f4"), ("y", "f4"), ("z", "f4")]), threads=5)
     kernel(x=pumice.tensor(x, context), threads=5)
 
 
@@ -149,12 +149,12 @@ def test_a_block_with_a_header_is_one_structure(context: pumice.Context) -> None
     kernel(q=block, a=a, groups=1)
     assert (block["count"], block["q"][1]["m"][1, 2], block["q"][1]["n"][1, 3]) == (2, 9, 4)
     assert block["q"][1]["inner"]["at"][1, 0, 1] == 5 and block["q"][0]["inner"]["tag"] == 7
-    assert "given 2 of them" in refused(kernel, q=np.zeros(2, dtype), a=a, groups=1)
-    assert "members differ or have gaps" in refused(kernel, q=np.zeros(99, "uint32"), a=a, groups=1)
+    assert "given 2 of them" in expect_error(kernel, q=np.zeros(2, dtype), a=a, groups=1)
+    assert "members differ or have gaps" in expect_error(kernel, q=np.zeros(99, "uint32"), a=a, groups=1)
     kernel(q=block, a=np.array([0, 0, 7], "float32"), groups=1)
     assert block["q"][1]["m"][1, 2] == 7
     tight = pumice.tensor(np.zeros(3, "float32"), context)
-    assert "16 bytes apart" in refused(kernel, q=block, a=tight, groups=1)
+    assert "16 bytes apart" in expect_error(kernel, q=block, a=tight, groups=1)
 
 
 def test_dtypes_are_of_buffers(context: pumice.Context) -> None:

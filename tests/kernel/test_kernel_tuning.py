@@ -91,7 +91,7 @@ def test_nothing_is_measured_twice(scale: pumice.Kernel, context: pumice.Context
     assert scale.tune(grid, half, check=doubled, runs=2).measured == 2, "another type"
 
 
-def test_included_files_are_part_of_the_text(context: pumice.Context, tmp_path: Path) -> None:
+def test_included_files_are_part_of_the_source(context: pumice.Context, tmp_path: Path) -> None:
     (tmp_path / "factor.glsl").write_text("#define BASE 2\n")
     text = SCALE.replace("afp(FACTOR)", "afp(BASE)").replace("void main", '#include "factor.glsl"\nvoid main')
     counts = []
@@ -160,7 +160,7 @@ def test_precision_converts_arrays_of_the_storage_type(scale: pumice.Kernel) -> 
     assert not scale.tune(grid, call(4096), check=doubled, tolerance=0.01, runs=1).rejected
     whole = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1; }"
     with pytest.raises(pumice.Error, match="no array of floats is bound to a buffer of sfp"):
-        pumice.Kernel(whole, scale._on).tune(grid, {"x": np.zeros(4, "float32"), "threads": 1})
+        pumice.Kernel(whole, scale._target_context).tune(grid, {"x": np.zeros(4, "float32"), "threads": 1})
 
 
 def test_tensors_and_bodies_are_tuned(context: pumice.Context) -> None:
@@ -175,7 +175,7 @@ def test_tensors_and_bodies_are_tuned(context: pumice.Context) -> None:
     assert (result == 3).all()
 
 
-def test_spills_are_rejected_where_they_are_told(scale: pumice.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spills_are_rejected_if_reported(scale: pumice.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Told:
         refusal = None
         spills = 12
@@ -188,7 +188,7 @@ def test_spills_are_rejected_where_they_are_told(scale: pumice.Kernel, monkeypat
 
 def test_an_interruption_keeps_what_was_measured(scale: pumice.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"REPEATS": [1, 2, 3, 4]}
-    times_of, seen = kernel_times.times_of, []
+    times_of, seen = kernel_times.measure_kernel_times, []
 
     def interrupted(*given: Any) -> Any:
         seen.append(given)
@@ -196,7 +196,7 @@ def test_an_interruption_keeps_what_was_measured(scale: pumice.Kernel, monkeypat
             raise KeyboardInterrupt
         return times_of(*given)
 
-    monkeypatch.setattr(kernel_times, "times_of", interrupted)
+    monkeypatch.setattr(kernel_times, "measure_kernel_times", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scale.tune(grid, call(), runs=1)
     assert scale.tune(grid, call(), runs=1).measured == 2
@@ -226,12 +226,12 @@ def test_no_memory_is_no_verdict(scale: pumice.Kernel, monkeypatch: pytest.Monke
         (lambda: [3], "expected dicts; given int"),
     ],
 )
-def test_configurations_that_cannot_be_are_refused(scale: pumice.Kernel, configs: Any, message: str) -> None:
+def test_configurations_that_cannot_be_are_rejected(scale: pumice.Kernel, configs: Any, message: str) -> None:
     with pytest.raises(pumice.Error, match=message):
         scale.tune(configs, call())
 
 
-def test_references_and_arguments_that_cannot_be_are_refused(scale: pumice.Kernel) -> None:
+def test_references_and_arguments_that_cannot_be_are_rejected(scale: pumice.Kernel) -> None:
     def tune(check: Any = None, **given: Any) -> None:
         scale.tune({"FACTOR": [2]}, given.pop("arguments", call()), check=check, **given)
 

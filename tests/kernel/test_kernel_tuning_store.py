@@ -75,7 +75,7 @@ def test_two_processes_at_once_lose_nothing(empty_store: Path) -> None:
         assert (process.returncode, complained) == (0, "")
         assert json.loads(said)[1] == 4
     assert len(files(empty_store)) == 8
-    assert sorted(record.config["VALUE"] for record in tuning_store.records()) == [*range(8)]
+    assert sorted(record.config["VALUE"] for record in tuning_store.iterate_records()) == [*range(8)]
     assert not list(empty_store.rglob("*.tmp"))
     assert json.loads(output_of("-c", PROGRAM, "3"))[0] == 0
 
@@ -103,7 +103,7 @@ def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, empt
                 "swapped": other.read_bytes(),  # intact, but of another variant
             }[damage]
         )
-    assert len(list(tuning_store.records())) == 2
+    assert len(list(tuning_store.iterate_records())) == 2
     assert tuned(context).measured == 1
     assert tuned(context).measured == (damage == "folder"), "a folder in its place cannot be replaced"
     assert beside.read_text() == "somebody else's"
@@ -116,14 +116,17 @@ def test_what_another_driver_measured_is_not_read(context: pumice.Context, monke
             assert tuned(context).measured == 3
             assert tuned(context).measured == 0
     assert tuned(context).measured == 3
-    assert {one.driver for one in tuning_exchange.groups()} == {"another", tuning_store.driver_name(context.info)}
+    assert {one.driver for one in tuning_exchange.group_records()} == {
+        "another",
+        tuning_store.driver_name(context.info),
+    }
 
 
 def test_a_record_cannot_pretend_to_be_of_this_driver(context: pumice.Context, empty_store: Path) -> None:
     tuned(context)
-    (first, *_) = tuning_store.records()
+    (first, *_) = tuning_store.iterate_records()
     forged = first._replace(driver="another")
-    pumice._pumice.write_cache_entry("tuning", first.place, json.dumps(forged._asdict()).encode())
+    pumice._pumice.write_cache_entry("tuning", first.entry_name, json.dumps(forged._asdict()).encode())
     assert tuned(context).measured == 1
 
 
@@ -140,7 +143,7 @@ def test_without_a_store_everything_is_measured(
         (empty_store.parent.parent / "file").write_text("no folder")
         monkeypatch.setenv("PUMICE_CACHE_DIR", str(empty_store.parent.parent / "file"))
     assert [tuned(context).measured for _ in range(2)] == [3, 3]
-    assert tuning_exchange.groups() == []
+    assert tuning_exchange.group_records() == []
     with pytest.raises(pumice.Error, match="there is no cache to keep records in"):
         pumice.import_tuning(exported)
 
@@ -176,7 +179,7 @@ def test_a_store_is_exported_and_imported(
         ("wobble", 1),
     ],
 )
-def test_a_file_with_a_record_that_is_none_is_refused_whole(
+def test_a_file_with_a_record_that_is_none_is_rejected_whole(
     context: pumice.Context, empty_store: Path, tmp_path: Path, field: str, value: Any
 ) -> None:
     tuned(context)
@@ -221,5 +224,5 @@ def test_the_commands_show_and_move_a_store(
     record = json.loads(output("tuning", "--import", file, "--json"))
     assert (record["imported"], record["exported"]) == (3, None)
     assert record["kernels"] == [group]
-    assert "0 variants taken" in output("tuning", "--import", file)
+    assert "0 variants imported" in output("tuning", "--import", file)
     assert main(["tuning", "--import", str(tmp_path / "missing.json")]) == 2

@@ -44,7 +44,7 @@ def test_none_stands_for_a_binding_that_a_variant_does_not_use(context: pumice.C
     assert y.tolist() == [0, 2, 4, 6]
 
 
-def test_none_is_refused_by_name_where_the_variant_uses_the_binding(context: pumice.Context) -> None:
+def test_none_is_rejected_by_name_where_the_variant_uses_the_binding(context: pumice.Context) -> None:
     x = np.zeros(4, "float32")
     with pytest.raises(pumice.BindingError, match=r"\[K3\].*'shift'.*uses it; given None") as found:
         kernel(context, macros={"SHIFT": 1})(x=x, shift=None, y=x.copy(), threads=4)
@@ -112,7 +112,7 @@ def test_a_dict_of_options_changes_what_it_names(context: pumice.Context) -> Non
     assert older.shader.options.generation == "2024"
 
 
-def test_options_that_are_none_are_refused(context: pumice.Context) -> None:
+def test_options_that_are_none_are_rejected(context: pumice.Context) -> None:
     for given, match in (
         ({"storage": "fp16"}, "'storage' follows from the arrays"),
         ({"no_such": True}, "given 'no_such'"),
@@ -168,7 +168,7 @@ def test_one_array_is_two_bindings_of_scalars_and_vectors(context: pumice.Contex
     assert y.tolist() == [3, 4, 5, 6, 11, 12, 13, 14]
 
 
-def test_halves_are_passed_to_a_packed_kernel_without_views(context: pumice.Context) -> None:
+def test_float16_are_passed_to_a_packed_kernel_without_views(context: pumice.Context) -> None:
     """With five elements, the last word is only half used."""
     x = np.array([1, 2, 3, 4, 5], "float16")
     kernel(context, DOUBLED)(x=x, threads="x")

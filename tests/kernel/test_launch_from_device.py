@@ -94,7 +94,7 @@ def test_counts_change_between_two_kernels_of_a_list(context: pumice.Context, ma
         assert y.numpy().tolist() == expected(i, 1)
 
 
-def test_a_guarded_text_runs_all_invocations_of_its_groups(context: pumice.Context) -> None:
+def test_a_guarded_source_runs_all_invocations_of_its_groups(context: pumice.Context) -> None:
     text = "layout(local_size_x = 8) in;\nlayout(binding = 0) buffer Y { uint y[]; };\nvoid main() { atomicAdd(y[0], 1u); }"
     kernel = pumice.Kernel(text, context)
     y = np.zeros(1, "uint32")
@@ -115,7 +115,7 @@ def test_bounds_are_checked_and_times_taken(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     ("numbers", "dtype"), [((1, 1, 1), "int32"), ((1, 1, 1), "float32"), ((1, 1), "uint32"), ((1, 1, 1, 1), "uint32")]
 )
-def test_other_tensors_are_refused(
+def test_other_tensors_are_rejected(
     context: pumice.Context, mark: pumice.Kernel, numbers: tuple[int, ...], dtype: str
 ) -> None:
     for run in (mark, mark.bind):
@@ -130,7 +130,7 @@ def refusal(kernel: pumice.Kernel, **arguments: Any) -> str:
     return f"{refused.value.rule}: {refused.value}"
 
 
-def test_other_launches_are_refused(context: pumice.Context, mark: pumice.Kernel) -> None:
+def test_other_launches_are_rejected(context: pumice.Context, mark: pumice.Kernel) -> None:
     y, counts = (pumice.tensor(np.ones(n, "uint32"), context) for n in (64, 3))
     assert "K8" in refusal(mark, y=y, threads=counts)
     assert "row-major" in refusal(mark, y=y, groups=pumice.tensor(np.ones(6, "uint32"), context)[::2])

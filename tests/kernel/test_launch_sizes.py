@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from lesser_devices import NARROW, lesser
+from lesser_devices import SMALL_GRID, lesser
 
 SIZES = [(1, 1, 1), (64, 1, 1), (16, 16, 1), (3, 5, 2), (1, 1, 7), (128, 1, 1)]
 COUNT = """
@@ -55,7 +55,7 @@ def test_a_declared_size_runs_as_many_invocations_as_asked(
 
 
 @pytest.mark.parametrize("numbers", [30, 31, 32])
-def test_push_constants_that_leave_no_room_for_a_guard(context: pumice.Context, numbers: int) -> None:
+def test_push_constants_without_space_for_a_guard(context: pumice.Context, numbers: int) -> None:
     kernel = pumice.Kernel(COUNT.replace("PUSH", push_block(numbers)), context)
     for threads in (100, 97, (7, 3), (5, 6, 3), (16, 16), 128):
         axes = threads if isinstance(threads, tuple) else (threads,)
@@ -131,7 +131,7 @@ void main() { uint i = gl_GlobalInvocationID.x; if (gl_GlobalInvocationID.y == 0
 @pytest.mark.parametrize("size", [None, (64, 1, 1), (16, 1, 1)])
 def test_long_lines_of_invocations_are_folded(context: pumice.Context, size: tuple[int, int, int] | None) -> None:
     text = FOLDED.replace("HEAD", "" if size is None else declared(size))
-    with lesser(context, NARROW) as device:  # two workgroups on the first two axes
+    with lesser(context, SMALL_GRID) as device:  # two workgroups on the first two axes
         kernel = pumice.Kernel(text, device, debug=size is None)
         for n in (1, 128, 129, 1000, 12345):
             y = np.zeros(n, "uint32")
@@ -143,7 +143,7 @@ def test_long_lines_of_invocations_are_folded(context: pumice.Context, size: tup
 @pytest.mark.parametrize("word", ["gl_WorkGroupID", "gl_NumWorkGroups"])
 def test_a_source_that_asks_for_its_workgroup_is_not_folded(context: pumice.Context, word: str) -> None:
     text = FOLDED.replace("HEAD", f"uint place = {word}.x;")
-    with lesser(context, NARROW) as device:
+    with lesser(context, SMALL_GRID) as device:
         kernel = pumice.Kernel(text, device)
         kernel(y=np.zeros(128, "uint32"), threads=128)
         with pytest.raises(pumice.BindingError, match=r"at most 2 workgroups on axis 0"):

@@ -59,7 +59,7 @@ def has_limit(context: pumice.Context) -> bool:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("m", [60, 250, 400])
-def test_results_are_right_or_refused(context: pumice.Context, loop: str, m: int) -> None:
+def test_results_are_right_or_rejected(context: pumice.Context, loop: str, m: int) -> None:
     kernel = pumice.Kernel(source(loop), context, name="long")
     y = np.zeros(5, "float32")
     try:
@@ -77,7 +77,7 @@ def test_results_are_right_or_refused(context: pumice.Context, loop: str, m: int
 
 
 @pytest.mark.parametrize("how", ["wait", "wait_idle", "dropped", "polled"])
-def test_every_way_to_the_results_raises(context: pumice.Context, how: str) -> None:
+def test_every_access_to_the_results_raises(context: pumice.Context, how: str) -> None:
     if not has_limit(context):
         pytest.skip("this driver ends no loop")
     kernel = pumice.Kernel(source("nested"), context)

@@ -35,7 +35,7 @@ def test_a_module_runs_as_its_source_does(context: pumice.Context, minor: int) -
         kernel(src=x, dst=y, n=40, threads=40)
 
 
-def test_modules_that_cannot_be_are_refused(context: pumice.Context) -> None:
+def test_modules_that_cannot_be_are_rejected(context: pumice.Context) -> None:
     spirv = module()
     newer = spirv[:4] + (0x00020000).to_bytes(4, "little") + spirv[8:]
     for given, error, match in (
@@ -48,7 +48,7 @@ def test_modules_that_cannot_be_are_refused(context: pumice.Context) -> None:
             pumice.Kernel(spirv=given, context=context)
 
 
-def test_what_only_a_source_has_is_refused(context: pumice.Context) -> None:
+def test_what_only_a_source_has_is_rejected(context: pumice.Context) -> None:
     spirv = module()
     for name, value in {
         "source": TEXT, "macros": {"A": "1"}, "includes": {"a": "b"}, "options": {"int64": True},

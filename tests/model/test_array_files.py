@@ -17,8 +17,8 @@ from onnx import TensorProto, numpy_helper
 import pumice
 from onnx_models import model, node, value
 from pumice.base.errors import InputError
-from pumice.model.data_sets import in_folder
-from pumice.model.input_sources import from_files
+from pumice.model.data_sets import read_data_sets
+from pumice.model.input_sources import read_inputs
 
 
 def archive(**members: bytes) -> bytes:
@@ -99,12 +99,12 @@ def relu(context: pumice.Context) -> pumice.Model:
 def readers(relu: pumice.Model, path: Path) -> dict[str, Callable[[], Any]]:
     """Return every function that reads such a file, by name."""
     case = {"x": np.zeros((2, 4), np.float32)}
-    found: dict[str, Callable[[], Any]] = {"--input": lambda: from_files(relu, [f"x={path}"], {})}
+    found: dict[str, Callable[[], Any]] = {"--input": lambda: read_inputs(relu, [f"x={path}"], {})}
     if path.suffix == ".npz":
-        found["a folder of cases"] = lambda: in_folder(relu, str(path.parent))
+        found["a folder of cases"] = lambda: read_data_sets(relu, str(path.parent))
         found["reference="] = lambda: pumice.validate(relu, [case], reference=str(path))
     if path.suffix == ".pb":
-        found["a folder of tensors"] = lambda: in_folder(relu, str(path.parent))
+        found["a folder of tensors"] = lambda: read_data_sets(relu, str(path.parent))
     return found
 
 
@@ -125,13 +125,13 @@ def test_the_member_is_named(case: str, relu: pumice.Model, tmp_path: Path) -> N
     path = tmp_path / "x.npz"
     path.write_bytes(BROKEN[case][1])
     with pytest.raises(InputError, match="member 'x'"):
-        from_files(relu, [f"x={path}"], {})
+        read_inputs(relu, [f"x={path}"], {})
 
 
 def test_a_file_that_is_not_there_is_an_os_error(relu: pumice.Model, tmp_path: Path) -> None:
     for suffix in ("npz", "npy", "pb", "png"):
         with pytest.raises(FileNotFoundError):
-            from_files(relu, [f"x={tmp_path / 'gone'}.{suffix}"], {})
+            read_inputs(relu, [f"x={tmp_path / 'gone'}.{suffix}"], {})
 
 
 def external(location: str) -> bytes:
@@ -154,8 +154,8 @@ def test_external_data_of_a_tensor_is_looked_up_beside_its_file(
     (folder / "input_0.pb").write_bytes(external("x.bin"))
     (folder / "x.bin").write_bytes(b"\xff" * 4 + expected.tobytes())
     for path in ("set/input_0.pb", str(folder / "input_0.pb")):
-        np.testing.assert_array_equal(from_files(relu, [f"x={path}"], {})["x"], expected)
-    np.testing.assert_array_equal(in_folder(relu, str(folder))[0].inputs["x"], expected)
+        np.testing.assert_array_equal(read_inputs(relu, [f"x={path}"], {})["x"], expected)
+    np.testing.assert_array_equal(read_data_sets(relu, str(folder))[0].inputs["x"], expected)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +168,16 @@ def test_external_data_of_a_tensor_is_looked_up_beside_its_file(
         ("", "expected a weight file"),
     ],
 )
-def test_external_data_elsewhere_is_refused(relu: pumice.Model, tmp_path: Path, location: str, message: str) -> None:
+def test_external_data_elsewhere_is_rejected(relu: pumice.Model, tmp_path: Path, location: str, message: str) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(64))
     folder = tmp_path / "set"
     folder.mkdir()
     (folder / "input_0.pb").write_bytes(external(location))
     with pytest.raises(pumice.Error, match=message):
-        from_files(relu, [f"x={folder / 'input_0.pb'}"], {})
+        read_inputs(relu, [f"x={folder / 'input_0.pb'}"], {})
 
 
-def test_a_location_of_a_nul_byte_is_refused(context: pumice.Context, tmp_path: Path) -> None:
+def test_a_location_of_a_nul_byte_is_rejected(context: pumice.Context, tmp_path: Path) -> None:
     """The importer uses this location internally for large tensors stored in the model file."""
     weights = TensorProto.FromString(external("\0"))
     weights.name = "w"

@@ -178,14 +178,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused(name: str) -> None:
+def test_what_does_not_fit_is_rejected(name: str) -> None:
     call, kind, words = REFUSED[name]
     with pytest.raises(kind) as caught:
         call()
     assert words in str(caught.value)
 
 
-def test_an_output_without_rows_is_refused(device: str) -> None:
+def test_an_output_without_rows_is_rejected(device: str) -> None:
     proto = model([node("ReduceSum", ["a"], ["total"], keepdims=0)], [value("a", shape=["N", 3])], ["total"])
     with (
         pumice.BatchPredictor(proto, device=device) as predictor,
@@ -204,7 +204,7 @@ NO_ROWS = {
 
 
 @pytest.mark.parametrize("name", NO_ROWS)
-def test_an_output_that_is_known_to_have_no_rows_is_refused_before_a_run(
+def test_an_output_that_is_known_to_have_no_rows_is_rejected_before_a_run(
     device: str, sizes: list[int], name: str
 ) -> None:
     nodes, shape, given = NO_ROWS[name]
@@ -226,7 +226,7 @@ def test_one_row_that_the_file_fixes_is_a_row(device: str) -> None:
         np.testing.assert_array_equal(predictor(x), x)
 
 
-def test_an_error_of_what_makes_the_batches_comes_in_its_place(images: Array, device: str) -> None:
+def test_an_error_of_the_batch_source_is_raised_in_order(images: Array, device: str) -> None:
     def batches() -> Iterator[Array]:
         yield images[:3]
         raise KeyError("no more")
@@ -270,7 +270,7 @@ def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
     assert sum("runs have at most" in record.message for record in caplog.records) == 3
 
 
-def test_one_row_without_room_and_a_fixed_number_of_rows_raise(
+def test_one_row_without_memory_and_a_fixed_number_of_rows_raise(
     images: Array, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def started(*_: Any) -> Any:
@@ -321,7 +321,7 @@ print("fine")
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
-def test_a_file_that_is_another_in_the_worker_is_refused(images: Array, tmp_path: Path, device: str) -> None:
+def test_a_file_that_is_another_in_the_worker_is_rejected(images: Array, tmp_path: Path, device: str) -> None:
     path = tmp_path / "copied.onnx"
     shutil.copy(DIGITS, path)
     travelled = pickle.dumps(pumice.BatchPredictor(path, device=device))
@@ -457,14 +457,14 @@ def test_the_first_device_is_no_default_device(device: str, monkeypatch: pytest.
         pumice.BatchPredictor(adding(1), device=0) as predictor,
         pumice.BatchPredictor(adding(1)) as other,
     ):
-        monkeypatch.setattr(opened_models, "made_default_context", lambda: default)
+        monkeypatch.setattr(shared_models, "get_existing_default_context", lambda: default)
         assert other.model.context is default
         assert predictor.model.context is not default
         assert predictor.model.device.index == 0
 
 
 @pytest.mark.parametrize("given", [None, True, 1.5])
-def test_what_is_no_device_is_refused(given: Any) -> None:
+def test_what_is_no_device_is_rejected(given: Any) -> None:
     with pytest.raises(InputError, match="BatchPredictor: device is a name or an index"):
         pumice.BatchPredictor(adding(1), device=given)
 

@@ -245,7 +245,7 @@ def test_a_kernel_takes_tensors_of_torch(shared: pumice.Context, affine: pumice.
         affine(x=torch.ones(100, dtype=torch.int32, device="cuda"), y=y, factor=1, term=1, threads=100)
 
 
-def test_memory_of_torch_alone_is_refused(shared: pumice.Context) -> None:
+def test_memory_of_torch_alone_is_rejected(shared: pumice.Context) -> None:
     foreign = torch.ones(5, device="cuda")
     with pytest.raises(
         pumice.UnsupportedError, match=r'CUDA device 0 whose memory this context does not share.*share="cuda"'
@@ -253,7 +253,7 @@ def test_memory_of_torch_alone_is_refused(shared: pumice.Context) -> None:
         pumice.from_dlpack(foreign, shared)
 
 
-def test_another_order_inside_is_refused(shared: pumice.Context) -> None:
+def test_another_order_inside_is_rejected(shared: pumice.Context) -> None:
     with ordered(context=shared), ordered(context=shared):
         pass
     with (
@@ -290,7 +290,7 @@ def test_an_operator_runs_on_shared_memory(shared: pumice.Context, operator) -> 
         assert torch.equal(operator(z, x), 2 * z + x), "a result is shared memory too"
 
 
-def test_an_operator_refuses_memory_of_torch_alone(shared: pumice.Context, operator) -> None:  # type: ignore[no-untyped-def]
+def test_an_operator_rejects_memory_of_torch_alone(shared: pumice.Context, operator) -> None:  # type: ignore[no-untyped-def]
     _, x = both(5, "float32", shared)
     with pytest.raises(pumice.UnsupportedError, match=r"'y' lies on 'cuda:0' in memory that pumice does not share"):
         operator(x, torch.ones(5, device="cuda"))
@@ -340,7 +340,7 @@ def test_the_backend_does_not_wait(shared: pumice.Context) -> None:
         torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-4)
 
 
-def test_the_backend_refuses_control_flow_on_cuda(shared: pumice.Context) -> None:
+def test_the_backend_rejects_control_flow_on_cuda(shared: pumice.Context) -> None:
     def chosen(x):  # type: ignore[no-untyped-def]
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 

@@ -97,7 +97,7 @@ def test_grey_of_16_bits_keeps_its_range(tmp_path: Path) -> None:
     assert values.reshape(-1).tolist() == [0, 1, 128, 255]
 
 
-def test_a_picture_of_floats_is_refused(tmp_path: Path) -> None:
+def test_a_picture_of_floats_is_rejected(tmp_path: Path) -> None:
     Image.fromarray(np.ones((2, 2), "float32")).save(tmp_path / "floats.tiff")
     with pytest.raises(pumice.Error, match="8 or 16 bits, given one of mode 'F'"):
         load_image(tmp_path / "floats.tiff")

@@ -50,7 +50,7 @@ def test_results_go_into_given_arrays(doubled: pumice.Model, count: int) -> None
     assert not inside[::2].any()
 
 
-def test_what_cannot_hold_a_result_is_refused(doubled: pumice.Model) -> None:
+def test_what_cannot_hold_a_result_is_rejected(doubled: pumice.Model) -> None:
     x = rows(5)
     read_only = np.zeros((5, 4), "float32")
     read_only.setflags(write=False)
@@ -178,7 +178,7 @@ def test_a_model_lets_go_of_pinned_arrays(doubled: pumice.Model, staging_device:
     assert staging_device.memory.buffers == before
 
 
-def test_a_part_that_is_no_row_of_words(staging_device: pumice.Context) -> None:
+def test_a_chunk_that_is_not_a_multiple_of_words(staging_device: pumice.Context) -> None:
     """Downloads into pinned memory write only the bytes of their range."""
     host = pumice.empty_host(6 << 20, "uint8", staging_device)
     host[:] = 9

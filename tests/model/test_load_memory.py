@@ -154,7 +154,7 @@ def test_memory_is_of_the_programs_context(context: pumice.Context, begun: int) 
             scaled_constant(1).compile(context, memory=memory)
 
 
-def test_a_refused_model_leaves_no_memory(context: pumice.Context) -> None:
+def test_a_rejected_model_leaves_no_memory(context: pumice.Context) -> None:
     large = np.zeros(LARGE, np.float32)
     proto = model(
         [node("Mul", ["x", "w"], ["h"]), node("Nonsense", ["h"], ["y"])], [value("x", [1])], constants={"w": large}

@@ -21,7 +21,7 @@ def ones(context: pumice.Context, n: int = 64) -> pumice.Tensor:
     return pumice.tensor(np.ones(n, "float32"), context)
 
 
-def test_a_list_with_a_closed_buffer_is_refused(context: pumice.Context) -> None:
+def test_a_list_with_a_closed_buffer_is_rejected(context: pumice.Context) -> None:
     x, y = ones(context), ones(context)
     commands = pumice.CommandList(context)
     commands.dispatch(pumice.Kernel(COPY, context).bind(x=x, y=y, threads=64))
@@ -57,7 +57,7 @@ def test_an_initializer_that_was_reset_voids_its_tables_and_lists(context: pumic
         pumice.CommandList(context).dispatch(initializer, table)
 
 
-def test_copies_that_overlap_are_refused(context: pumice.Context) -> None:
+def test_copies_that_overlap_are_rejected(context: pumice.Context) -> None:
     buffer = pumice.Buffer(context, 256)
     commands = pumice.CommandList(context)
     with pytest.raises(pumice.BindingError, match="target"):
@@ -66,7 +66,7 @@ def test_copies_that_overlap_are_refused(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("threads", [-4, 1 << 64, 1.5, (1, 2, 3, 4), (), "many"])
-def test_a_launch_size_that_is_none_is_refused(context: pumice.Context, threads: object) -> None:
+def test_a_launch_size_that_is_none_is_rejected(context: pumice.Context, threads: object) -> None:
     with pytest.raises(pumice.BindingError):
         pumice.Kernel(COPY, context)(x=ones(context), y=ones(context), threads=threads)
 
@@ -84,7 +84,7 @@ def test_features_that_there_are_not_cannot_be_done_without() -> None:
         pumice.Context(without=["timelineSemaphore"])
 
 
-def test_more_runs_than_a_program_keeps_are_refused(context: pumice.Context) -> None:
+def test_more_runs_than_a_program_keeps_are_rejected(context: pumice.Context) -> None:
     graph = pumice.Graph()
     graph.output("y", graph.add("Relu", graph.input("x", "float32", [4])))
     program = graph.compile(context)
@@ -97,7 +97,7 @@ def test_more_runs_than_a_program_keeps_are_refused(context: pumice.Context) -> 
     program.call((np.ones(4, "float32"),))
 
 
-def test_owned_weights_with_strides_are_refused(context: pumice.Context) -> None:
+def test_owned_weights_with_strides_are_rejected(context: pumice.Context) -> None:
     a, b, y = (pumice.TensorDesc("float32", [4, 4], owned=owned) for owned in (False, True, False))
     turned = pumice.TensorDesc("float32", [4, 4], strides=[1, 4], owned=True)
     pumice.Operator("Gemm", [a, b, None], [y]).compile(context)
@@ -131,9 +131,7 @@ def test_64_bit_maps_stay_within_their_tensor(context: pumice.Context, n: int) -
 
 
 @pytest.mark.parametrize("make", ["folder", "sparse"])
-def test_what_stands_in_the_place_of_a_cached_shader_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
-) -> None:
+def test_a_damaged_cached_shader_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str) -> None:
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
     source = f"layout(binding = 0) buffer X {{ float x[]; }};\nvoid main() {{ x[0] = 3.0; }} // {make}"
     pumice.compile(source, name="first")
@@ -176,7 +174,7 @@ def test_a_bound_kernel_writes_tensors_alone(context: pumice.Context) -> None:
     assert caught.value.rule == "K9"
 
 
-def test_normalisations_of_what_has_no_channels_are_refused() -> None:
+def test_normalisations_of_what_has_no_channels_are_rejected() -> None:
     vector = np.zeros(3, "float32")
     for op, count in (("BatchNormalization", 4), ("InstanceNormalization", 2)):
         graph = pumice.Graph()
@@ -236,7 +234,7 @@ layout(push_constant) uniform P { float factor; };
 void main() { y[gl_GlobalInvocationID.x] *= factor; }"""
 
 
-def test_arguments_that_hold_themselves_are_refused(context: pumice.Context) -> None:
+def test_arguments_that_hold_themselves_are_rejected(context: pumice.Context) -> None:
     kernel, y = pumice.Kernel(SCALE, context), np.ones(8, "float32")
     turning: list[Any] = []
     turning.append(turning)
@@ -258,7 +256,7 @@ def test_arguments_that_hold_themselves_are_refused(context: pumice.Context) -> 
 
 
 @pytest.mark.parametrize("length", [0, -1])
-def test_an_array_of_no_length_is_refused(context: pumice.Context, length: int) -> None:
+def test_an_array_of_no_length_is_rejected(context: pumice.Context, length: int) -> None:
     source = """layout(constant_id = 0) const int N = 3;
 layout(local_size_x = 4) in;
 shared float s[N];

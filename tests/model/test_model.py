@@ -216,7 +216,7 @@ def test_the_file_may_be_gone_once_the_model_is_loaded(context: pumice.Context, 
 
 
 @pytest.mark.parametrize("fuse", [None, 2, "epilogue", [3], {"epilogue": 1}, np.False_])
-def test_what_is_no_choice_of_fusions_is_refused(fuse: Any, context: pumice.Context) -> None:
+def test_what_is_no_choice_of_fusions_is_rejected(fuse: Any, context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="fuse '.*': expected True, False or a list of names; given"):
         pumice.load(gemm(), context, fuse=fuse)
 

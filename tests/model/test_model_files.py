@@ -60,7 +60,7 @@ def released() -> Any:
 
 @pytest.mark.parametrize("location", ["scales.any", "deep/scales.bin"])
 @pytest.mark.parametrize("as_bytes", [False, True])
-def test_a_worker_refuses_other_weights(tmp_path: Path, device: str, location: str, as_bytes: bool) -> None:
+def test_a_worker_rejects_other_weights(tmp_path: Path, device: str, location: str, as_bytes: bool) -> None:
     path = scaled(tmp_path, 2.0, location)
     x = np.full((1, 4), 4.0, np.float32)
     source, options = (path.read_bytes(), {"folder": tmp_path}) if as_bytes else (path, {})
@@ -100,13 +100,13 @@ def test_weights_that_were_written_since_open_a_model_anew(tmp_path: Path, devic
 
 def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
-    mapped = weight_files.mapped
+    mapped = weight_files.map_file
 
     def counted(path: str) -> Any:
         hashed.append(os.path.basename(path))
         return mapped(path)
 
-    monkeypatch.setattr(weight_files, "mapped", counted)
+    monkeypatch.setattr(weight_files, "map_file", counted)
     predictor = pumice.BatchPredictor(scaled(tmp_path, 2.0))
     for _ in range(3):
         pickle.dumps(predictor)

@@ -95,7 +95,7 @@ def device_threads(place: int) -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_device_that_is_late_holds_nobody_up(
+def test_a_slow_device_blocks_no_other(
     twice: pumice.ParallelModel, gate: Gate, images: list[Array], expected: Array, depth: int
 ) -> None:
     hold(twice, gate, images)
@@ -110,7 +110,7 @@ def test_a_device_that_is_late_holds_nobody_up(
     assert not twice.lost
 
 
-def test_a_device_that_is_late_begins_nothing_new_until_it_has_ended(
+def test_a_slow_device_starts_nothing_new_until_it_ends(
     twice: pumice.ParallelModel, gate: Gate, images: list[Array], expected: Array
 ) -> None:
     hold(twice, gate, images)
@@ -128,7 +128,7 @@ def test_a_device_that_is_late_begins_nothing_new_until_it_has_ended(
         np.testing.assert_allclose(np.concatenate([*twice.map(images)]), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_where_the_device_that_helped_is_lost_the_late_ones_result_counts(
+def test_if_the_helping_device_is_lost_the_slow_ones_result_counts(
     twice: pumice.ParallelModel, gate: Gate, images: list[Array], expected: Array
 ) -> None:
     hold(twice, gate, images)
@@ -145,7 +145,7 @@ def test_where_the_device_that_helped_is_lost_the_late_ones_result_counts(
     assert not gate.gave_up
 
 
-def test_an_error_of_a_case_comes_although_a_device_is_late(
+def test_an_error_of_a_case_is_raised_despite_a_slow_device(
     twice: pumice.ParallelModel, gate: Gate, images: list[Array]
 ) -> None:
     hold(twice, gate, images)

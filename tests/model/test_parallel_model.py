@@ -22,7 +22,7 @@ from process import python
 from pumice._pumice import DeviceLostError, lose_device_after
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model.multi_device_map import DeviceWork, LostDevice, _Begun
+from pumice.model.multi_device_map import LostDevice, MultiDeviceMap, _RunningCase
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -55,7 +55,7 @@ def forgotten(model: pumice.ParallelModel) -> list[threading.Thread]:
     return [
         thread
         for thread in threading.enumerate()
-        if thread.name.startswith("pumice-device") and thread not in model._left.values()
+        if thread.name.startswith("pumice-device") and thread not in model._unfinished_threads.values()
     ]
 
 
@@ -130,12 +130,12 @@ def test_a_lost_devices_work_is_done_by_the_other(
 
 def test_cases_that_another_device_has_too_are_not_counted_as_done_again(twice: pumice.ParallelModel) -> None:
     noted: list[LostDevice] = []
-    work = DeviceWork([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
-    work._begun = {3: _Begun("a", {0, 1}, 0.0), 4: _Begun("b", {1}, 0.0)}
-    work._lose(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
+    work = MultiDeviceMap([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
+    work._running_cases = {3: _RunningCase("a", {0, 1}, 0.0), 4: _RunningCase("b", {1}, 0.0)}
+    work._handle_loss(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
     assert [one.redone for one in noted] == [1]
     assert [*work._waiting] == [(4, "b")]
-    assert work._begun[3].places == {0}
+    assert work._running_cases[3].device_indices == {0}
 
 
 def test_a_lost_device_is_noted_once(
@@ -145,7 +145,7 @@ def test_a_lost_device_is_noted_once(
     earlier = [twice.map([images[:1]] * 16) for _ in range(3)]
     loss = LostDevice(1, "it", "gone", 1)
     with caplog.at_level(logging.WARNING, "pumice"), concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert [*pool.map(twice._note_lost, [loss] * 8)] == [None] * 8
+        assert [*pool.map(twice._record_loss, [loss] * 8)] == [None] * 8
         assert twice.lost == [loss]
         lose_device_after(twice.models[1].context, 0)
         for results in earlier:  # created while there were two devices
@@ -178,7 +178,7 @@ def test_a_context_says_that_its_device_was_lost(context: pumice.Context) -> Non
 # ---- errors, and properties of the group
 
 
-def test_refusals(context: pumice.Context, images: Array) -> None:
+def test_rejections(context: pumice.Context, images: Array) -> None:
     with pytest.raises(pumice.BindingError, match="a context or devices"):
         pumice.load(DIGITS, context, devices="all")  # type: ignore[call-overload]
     with pytest.raises(pumice.BindingError, match="overridable"):
@@ -209,7 +209,7 @@ def test_refusals(context: pumice.Context, images: Array) -> None:
         ([True], "devices: names, indices and contexts expected in the list; given bool"),
     ],
 )
-def test_what_is_no_list_of_devices_is_refused(given: Any, words: str) -> None:
+def test_what_is_no_list_of_devices_is_rejected(given: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         pumice.load(DIGITS, devices=given)
 
@@ -252,7 +252,7 @@ def test_a_fixed_number_of_rows(context: pumice.Context) -> None:
         assert loaded.report().count("device ") == 2
 
 
-def test_an_output_without_rows_is_refused_although_each_device_has_one_row(context: pumice.Context) -> None:
+def test_an_output_without_rows_is_rejected_although_each_device_has_one_row(context: pumice.Context) -> None:
     proto = model([node("ReduceMean", axes=[0], keepdims=1)], [value("x", shape=["N", 3])])
     with (
         pumice.load(proto, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded,
@@ -261,7 +261,7 @@ def test_an_output_without_rows_is_refused_although_each_device_has_one_row(cont
         loaded(np.zeros((2, 3), np.float32))
 
 
-def test_a_seed_is_refused_where_devices_would_make_the_same_noise(context: pumice.Context) -> None:
+def test_a_seed_is_rejected_where_devices_would_make_the_same_noise(context: pumice.Context) -> None:
     name = f"uuid:{context.info.uuid}"
     noise = model([node("RandomNormalLike")], [value("x", shape=["N", 3])])
     with pytest.raises(

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.precision_policy import Policy, literal, policy_of
-from pumice.validation.subgraph import part_precision
+from pumice.model.precision_policy import Policy, escape_literal, parse_policy
+from pumice.validation.subgraph import subgraph_precision
 
 X = np.full((2, 4), 300, np.float32)
 
@@ -154,18 +154,18 @@ def test_what_a_node_becomes_in_the_engine_is_all_in_float32(context: pumice.Con
 
 def test_names_with_marks_of_patterns_are_names_too() -> None:
     policy = Policy({"default": "fp16", "a[0]": "fp32"})
-    assert policy.of("a[0]", "Mul") == policy.of("a0", "Mul") == "fp32"
-    assert policy.of("a1", "Mul") == "fp16"
-    assert policy.of("norm (Function)/Mul_1", "Mul") == "fp16"
+    assert policy.get_precision("a[0]", "Mul") == policy.get_precision("a0", "Mul") == "fp32"
+    assert policy.get_precision("a1", "Mul") == "fp16"
+    assert policy.get_precision("norm (Function)/Mul_1", "Mul") == "fp16"
 
 
 @pytest.mark.parametrize("name", ["default", "op:Relu", "a*", "a[b]", "?", "[", "]", "!", "plain", "a\\b"])
 def test_a_literal_entry_matches_nodes_of_its_name_alone(name: str) -> None:
-    policy = policy_of({"default": "fp16", literal(name): "fp32"})
-    assert policy.of(name, "Relu") == "fp32"
+    policy = parse_policy({"default": "fp16", escape_literal(name): "fp32"})
+    assert policy.get_precision(name, "Relu") == "fp32"
     for other in ("default", "op:Relu", "ab", "a*b", "b", "x"):
-        assert other == name or policy.of(other, "Relu") == "fp16", other
-    policy.check_met("m")
+        assert other == name or policy.get_precision(other, "Relu") == "fp16", other
+    policy.check_all_matched("m")
 
 
 def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Context) -> None:
@@ -187,7 +187,11 @@ def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Contex
 def test_the_policy_of_a_part_keeps_its_default() -> None:
     """A node called "default" in fp32 does not set the whole subgraph to fp32."""
     made = model([node("Relu", ["x"], ["h"], name="default"), node("Relu", ["h"], ["y"], name="a*")])
-    part = part_precision({"default": "fp16", "[d]efault": "fp32"}, made)
-    policy = policy_of(part)
+    part = subgraph_precision({"default": "fp16", "[d]efault": "fp32"}, made)
+    policy = parse_policy(part)
     assert policy.default == "fp16"
-    assert (policy.of("default", "Relu"), policy.of("a*", "Relu"), policy.of("ab", "Relu")) == ("fp32", "fp16", "fp16")
+    assert (
+        policy.get_precision("default", "Relu"),
+        policy.get_precision("a*", "Relu"),
+        policy.get_precision("ab", "Relu"),
+    ) == ("fp32", "fp16", "fp16")

@@ -145,7 +145,7 @@ print(len([*marks.glob("done*")]), "batches by the other")
 
 
 @pytest.mark.slow
-def test_a_slow_actor_leaves_its_share_to_the_other(tmp_path: Path) -> None:
+def test_a_slow_actor_leaves_its_work_to_the_other(tmp_path: Path) -> None:
     """The slow actor resumes after the other has done 26 of 30 batches; with a fixed split in advance this would hang."""
     pytest.importorskip("ray.data")
     done = python("-c", SLOW_WORKER, str(DIGITS), str(tmp_path), "30", "26", seconds=300, RAY_USAGE_STATS_ENABLED="0")

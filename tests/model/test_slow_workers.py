@@ -43,7 +43,7 @@ print(len([*marks.glob("done*")]))
 """
 
 
-def test_a_slow_process_leaves_its_share_to_the_other(tmp_path: Path) -> None:
+def test_a_slow_process_leaves_its_work_to_the_other(tmp_path: Path) -> None:
     """The slow one resumes after the other has done more than half; with a fixed split in advance this would hang."""
     pytest.importorskip("joblib")
     done = python("-c", SCRIPT, str(DIGITS), str(tmp_path), str(COUNT), str(OTHERS), seconds=120)

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from process import output_of
 from pumice.device import tuning_store
-from pumice.model.step_tuning import _Search
-from pumice.model.step_variants import StepVariants, blank, measured_variants
+from pumice.model.step_tuning import _StepTuningRun
+from pumice.model.step_variants import StepVariants, make_empty_record, measured_variants
 from pumice.tools.cli import main
 from step_choices import choice_of
 
@@ -44,7 +44,7 @@ def conv_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-MODELS = {"product": (product_model, X), "convolution": (conv_model, PICTURE)}
+MODELS = {"gemm": (product_model, X), "convolution": (conv_model, PICTURE)}
 
 
 pytestmark = pytest.mark.usefixtures("empty_store")
@@ -60,7 +60,7 @@ def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[
 
 
 def listed(make: Any, x: Any, context: pumice.Context, taken: dict[str, str] | None = None) -> dict[str, Any]:
-    with pumice.load(make(), context, tuned=StepVariants.listing(taken or {})) as model:
+    with pumice.load(make(), context, tuned=StepVariants.with_listing(taken or {})) as model:
         model(x)
         return choice_of(model, x)
 
@@ -76,7 +76,7 @@ def test_every_variant_that_a_step_can_take_is_right(device: pumice.Context, kin
     for variant in choice["variants"]:
         with pumice.load(make(), device, tuned={choice["kind"]: variant}) as model:
             np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-            (row,) = [one for one in model.report() if one["kernel"].startswith(("conv_", "gemv", "product"))]
+            (row,) = [one for one in model.report() if one["kernel"].startswith(("conv_", "gemv", "gemm"))]
             assert row["kernel"].removesuffix(".comp").startswith(variant.split()[0])
             told = f"measured: {variant} for {choice['own']}"
             assert row["note"] == ("" if variant == choice["own"] else told)
@@ -85,7 +85,7 @@ def test_every_variant_that_a_step_can_take_is_right(device: pumice.Context, kin
 @pytest.mark.parametrize("rows", [1, 2, 5, 40, 130])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("device", ["own"], indirect=True)
-def test_every_variant_of_a_product_with_a_constant_is_right(device: pumice.Context, precision: str, rows: int) -> None:
+def test_every_variant_of_a_matmul_with_a_constant_is_right(device: pumice.Context, precision: str, rows: int) -> None:
     """With fp16 cooperative matrices, a variant may need another packing order of the matrix."""
     x, b = (RANDOM.normal(size=shape).astype("float32") for shape in ((rows, 512), (512, 264)))
     value = helper.make_tensor_value_info
@@ -94,11 +94,11 @@ def test_every_variant_of_a_product_with_a_constant_is_right(device: pumice.Cont
     graph = helper.make_graph([node], "one_product", inputs, outputs, [numpy_helper.from_array(b, "b")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     expected = x.astype("float64") @ b
-    with pumice.load(proto, device, precision, tuned=StepVariants.listing({})) as model:
+    with pumice.load(proto, device, precision, tuned=StepVariants.with_listing({})) as model:
         choice = choice_of(model, x)
     assert choice["own"] in choice["variants"]
     for variant in choice["variants"]:
-        with pumice.load(proto, device, precision, tuned=StepVariants.listing({choice["kind"]: variant})) as model:
+        with pumice.load(proto, device, precision, tuned=StepVariants.with_listing({choice["kind"]: variant})) as model:
             error = np.abs(model(x) - expected).max() / np.abs(expected).max()
             taken = choice_of(model, x)
         assert error < {"fp32": 1e-5, "fp16": 4e-3}[precision], variant
@@ -107,14 +107,14 @@ def test_every_variant_of_a_product_with_a_constant_is_right(device: pumice.Cont
 
 def test_a_variant_that_a_step_cannot_take_is_named_and_not_taken(device: pumice.Context) -> None:
     choice = listed(product_model, X, device)
-    for variant in ("conv_coopmat 7x7 of 7x7 depth 1 split 1", "gemm_mma nonsense", ""):
+    for variant in ("conv_coopmat 7x7 of 7x7 k 1 split 1", "gemm_mma nonsense", ""):
         with pumice.load(product_model(), device, tuned={choice["kind"]: variant}) as model:
             np.testing.assert_allclose(model(X), np.maximum(X @ B, 0), rtol=1e-4, atol=1e-4)
             (row,) = [one for one in model.report() if one["op"] == "MatMul"]
             assert (row["note"] == f"measured: cannot take {variant}") == bool(variant)
 
 
-def test_what_is_no_table_of_variants_is_refused(context: pumice.Context) -> None:
+def test_what_is_no_table_of_variants_is_rejected(context: pumice.Context) -> None:
     for given in (3, ["a"], {"kind": 1}):
         with pytest.raises(pumice.BindingError, match="'tuned'.*True, False or a dict of kinds"):
             pumice.load(product_model(), context, tuned=given)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_what_is_no_table_of_variants_is_refused(context: pumice.Context) -> Non
 def kept(context: pumice.Context, kind: str, variants: dict[str, float], own: str) -> None:
     """Write times into the store as if they had been measured."""
     for variant, seconds in variants.items():
-        assert tuning_store.write(blank(context.info, kind, variant, own)._replace(seconds=seconds))
+        assert tuning_store.write_record(make_empty_record(context.info, kind, variant, own)._replace(seconds=seconds))
 
 
 def test_the_store_decides_what_a_model_runs(context: pumice.Context, empty_store: Path) -> None:
@@ -171,8 +171,8 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
     choice = listed(product_model, X, context)
     own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
     kept(context, choice["kind"], {own: 2e-6, other: 1e-6}, own)
-    record = blank(context.info, choice["kind"], other, own)
-    victim = empty_store / f"{record.place}.tuning"
+    record = make_empty_record(context.info, choice["kind"], other, own)
+    victim = empty_store / f"{record.entry_name}.tuning"
     if damage == "truncated":
         victim.write_bytes(victim.read_bytes()[:-5])
     elif damage == "foreign":
@@ -180,7 +180,7 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
     else:
         forged = record._replace(seconds=1e-6)
         forged = forged._replace(driver="another") if damage == "another driver" else forged._replace(config={})
-        pumice._pumice.write_cache_entry("tuning", record.place, json.dumps(forged._asdict()).encode())
+        pumice._pumice.write_cache_entry("tuning", record.entry_name, json.dumps(forged._asdict()).encode())
     assert measured_variants(context) == {}
     with pumice.load(product_model(), context) as model:
         model(X)
@@ -193,7 +193,7 @@ def test_a_model_is_tuned_once(device: pumice.Context, empty_store: Path) -> Non
         (step,) = found.steps
         assert found.measured == len(step.variants) > 1
         assert all(one.seconds is not None and not one.rejected for one in step.variants)
-        assert step.nodes == ("product",) and step.seconds(step.own)
+        assert step.nodes == ("product",) and step.seconds(step.default_variant)
         assert found.before > 0 and found.after > 0
         again = model.tune(X, runs=1, progress=False)
         assert (again.measured, again.steps) == (0, found.steps)
@@ -203,12 +203,12 @@ def test_a_model_is_tuned_once(device: pumice.Context, empty_store: Path) -> Non
 
 
 def test_a_wrong_variant_is_rejected(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.model.step_tuning.tolerance_of", lambda _: -1.0)  # no error is that small
+    monkeypatch.setattr("pumice.model.step_tuning.get_default_tolerance", lambda _: -1.0)  # no error is that small
     with pumice.load(product_model(), context) as model:
         (step,) = model.tune(X, runs=1, progress=False).steps
-    others = [one for one in step.variants if one.variant != step.own]
+    others = [one for one in step.variants if one.variant != step.default_variant]
     assert others and all(one.rejected.startswith("is wrong: 'y' differs by") for one in others)
-    assert step.chosen == step.own and step.gain == 1.0
+    assert step.chosen == step.default_variant and step.gain == 1.0
 
 
 def test_one_wrong_variant_does_not_condemn_the_others(
@@ -226,22 +226,22 @@ def test_one_wrong_variant_does_not_condemn_the_others(
     graph = helper.make_graph(nodes, "two_products", inputs, outputs, weights)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     trials: list[set[str]] = []
-    plain = _Search._wrong
+    plain = _StepTuningRun._find_mismatches
 
     def wrong(self: Any, program: Any, kinds: Any) -> dict[str, str]:
         trials.append({kind.kind for kind in kinds})
         first = next((kind.kind for kind in kinds if kind.nodes == ["first"]), None)
         return {kind.kind: "is wrong: for the test" for kind in kinds} if first else plain(self, program, kinds)
 
-    monkeypatch.setattr(_Search, "_wrong", wrong)
+    monkeypatch.setattr(_StepTuningRun, "_find_mismatches", wrong)
     with pumice.load(proto, context) as model:
         steps = {one.nodes[0]: one for one in model.tune(X, runs=1, progress=False).steps}
     assert max(map(len, trials)) == 2 and min(map(len, trials)) == 1
-    assert all(one.rejected for one in steps["first"].variants if one.variant != steps["first"].own)
+    assert all(one.rejected for one in steps["first"].variants if one.variant != steps["first"].default_variant)
     assert all(one.seconds for one in steps["second"].variants)
 
 
-def test_what_cannot_be_tuned_is_refused(context: pumice.Context) -> None:
+def test_what_cannot_be_tuned_is_rejected(context: pumice.Context) -> None:
     with pumice.load(product_model(), context) as model:
         with pytest.raises(pumice.Error, match="runs: expected a number from 1 on, given 0"):
             model.tune(X, runs=0)
@@ -256,11 +256,11 @@ def test_the_command_tunes_and_a_second_process_does_not(
     onnx.save(product_model(), path)
     assert main(["tune", path, "--dim", "n=6", "--runs", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "one_product: " in shown and "default us" in shown and "product float32 8/2 by 64/8 by 128/8" in shown
+    assert "one_product: " in shown and "default us" in shown and "gemm float32 8/2 by 64/8 by 128/8" in shown
     second = json.loads(output_of("-m", "pumice", "tune", path, "--dim", "n=6", "--runs", "1", "--json"))
     assert second["measured"] == 0 and len(second["steps"][0]["variants"]) > 1
     assert main(["info"]) == 0
-    assert "step of a model (product float32 8/2 by 64/8 by 128/8" in capsys.readouterr().out
+    assert "step of a model (gemm float32 8/2 by 64/8 by 128/8" in capsys.readouterr().out
     exported = tmp_path / "exported.json"
     assert pumice.export_tuning(exported) == len(second["steps"][0]["variants"])
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "another"))

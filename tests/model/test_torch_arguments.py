@@ -116,7 +116,7 @@ MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", MODULES)
-def test_compiled_models_of_narrow_types(name: str, dtype: str) -> None:
+def test_compiled_models_of_16_bit_types(name: str, dtype: str) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not installed (the extra [torch])")
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -132,7 +132,7 @@ def test_compiled_models_of_narrow_types(name: str, dtype: str) -> None:
         torch.testing.assert_close(one, other, rtol=4e-2, atol=4e-2)
 
 
-def test_complex_inputs_are_refused_by_name() -> None:
+def test_complex_inputs_are_rejected_by_name() -> None:
     torch._dynamo.reset()
     with pytest.raises(pumice.UnsupportedError, match=r"is of torch\.complex64; pumice has no complex numbers"):
         torch.compile(lambda x: x * 2, backend="pumice")(torch.ones(3, dtype=torch.complex64))
@@ -160,7 +160,7 @@ ENTRIES: dict[str, Callable[[Any, pumice.Kernel], Any]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_gradient_is_refused_alike(entry: str, kernel: pumice.Kernel) -> None:
+def test_a_gradient_is_rejected_alike(entry: str, kernel: pumice.Kernel) -> None:
     torch._dynamo.reset()
     call = ENTRIES[entry]
     with pytest.raises(pumice.UnsupportedError, match=REFUSED):
@@ -191,7 +191,7 @@ def test_an_operator_has_no_gradient_until_it_is_given_one(kernel: pumice.Kernel
     assert x.grad.tolist() == [2, 2, 2]
 
 
-def test_a_graph_that_turns_gradients_on_is_refused() -> None:
+def test_a_graph_that_turns_gradients_on_is_rejected() -> None:
     pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not installed (the extra [torch])")
     torch._dynamo.reset()
     linear = nn.Linear(3, 2)

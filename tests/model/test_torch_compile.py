@@ -51,8 +51,8 @@ def test_a_compiled_module_gives_what_the_eager_one_does(name: str) -> None:
 
 def test_sizes_that_vary_need_two_models_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    load = torch_backend.loaded
-    monkeypatch.setattr(torch_backend, "loaded", lambda *given: made.append(load(*given)) or made[-1])
+    load = torch_backend.load_module
+    monkeypatch.setattr(torch_backend, "load_module", lambda *given: made.append(load(*given)) or made[-1])
     module = Attention().eval()
     fast = compiled(module)
     with torch.no_grad():
@@ -67,16 +67,16 @@ def test_sizes_that_vary_need_two_models_at_most(monkeypatch: pytest.MonkeyPatch
 
 def test_arguments_and_results_are_not_copied() -> None:
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    array = torch_backend.array_of_tensor(tensor.t(), "x")
+    array = torch_backend.torch_to_numpy(tensor.t(), "x")
     assert array.ctypes.data == tensor.data_ptr()
     assert array.strides == (4, 12)
     narrow = tensor.to(torch.bfloat16)
-    view = torch_backend.array_of_tensor(narrow, "x")
+    view = torch_backend.torch_to_numpy(narrow, "x")
     assert view.dtype.name == "bfloat16"
     assert view.ctypes.data == narrow.data_ptr()
-    assert torch_backend.tensor_of_array(view).data_ptr() == narrow.data_ptr()
+    assert torch_backend.numpy_to_torch(view).data_ptr() == narrow.data_ptr()
     result = np.ones(3, np.float32)
-    assert torch_backend.tensor_of_array(result).data_ptr() == result.ctypes.data
+    assert torch_backend.numpy_to_torch(result).data_ptr() == result.ctypes.data
 
 
 def test_a_weight_that_changes_is_seen() -> None:
@@ -123,17 +123,17 @@ def test_options_of_load_are_passed_on() -> None:
 # ---- errors
 
 
-def test_gradients_are_refused_by_name() -> None:
+def test_gradients_are_rejected_by_name() -> None:
     with pytest.raises(pumice.UnsupportedError, match="expected a tensor without gradient.*torch.no_grad"):
         compiled(nn.Linear(4, 3))(torch.randn(2, 4))
 
 
-def test_random_numbers_are_refused_by_name() -> None:
+def test_random_numbers_are_rejected_by_name() -> None:
     with pytest.raises(pumice.UnsupportedError, match="draws random numbers from torch's generator"):
         compiled(lambda x: x + torch.rand_like(x))(torch.randn(4))
 
 
-def test_a_written_argument_is_refused_by_name() -> None:
+def test_a_written_argument_is_rejected_by_name() -> None:
     with pytest.raises(pumice.UnsupportedError, match="the graph writes to its argument"):
         compiled(lambda x: x.add_(1) * 2)(torch.randn(4))
 
@@ -181,7 +181,7 @@ WRITING = [writes_an_element, writes_all, writes_and_gives_nothing, writes_by_ou
 
 
 @pytest.mark.parametrize("writing", WRITING, ids=lambda one: one.__name__)
-def test_a_graph_that_only_writes_is_refused_or_run_by_torch(writing: Any) -> None:
+def test_a_graph_that_only_writes_is_rejected_or_run_by_torch(writing: Any) -> None:
     """Such a graph returns its own arguments or nothing, so a model would have no outputs."""
     made = writing() if isinstance(writing, type) else writing
     before = torch.randn(4)
@@ -204,15 +204,15 @@ def test_a_graph_that_gives_its_argument_back_needs_no_model() -> None:
     assert torch.equal(compiled(lambda x: x)(given), given)
 
 
-def test_another_error_than_a_refusal_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    load, failures = torch_backend.loaded, [pumice.OutOfMemoryError("full")]
+def test_another_error_than_a_rejection_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    load, failures = torch_backend.load_module, [pumice.OutOfMemoryError("full")]
 
-    def loaded(*given: Any) -> Any:
+    def load_module(*given: Any) -> Any:
         if failures:
             raise failures.pop()
         return load(*given)
 
-    monkeypatch.setattr(torch_backend, "loaded", loaded)
+    monkeypatch.setattr(torch_backend, "load_module", load_module)
     fast, given = compiled(lambda x: x * 2), torch.randn(4)
     with pytest.raises(pumice.OutOfMemoryError, match="full"):
         fast(given)
@@ -224,8 +224,8 @@ def test_an_operator_without_onnx_is_listed() -> None:
         compiled(lambda x: torch.linalg.eigh(x)[0])(torch.eye(3))
 
 
-def test_a_fallback_is_told_once_and_right(caplog: pytest.LogCaptureFixture) -> None:
-    torch_backend._told.clear()
+def test_a_fallback_is_reported_once_and_right(caplog: pytest.LogCaptureFixture) -> None:
+    torch_backend._logged_reasons.clear()
     module = nn.Linear(4, 3)
     fast = compiled(module, fallback=True)
     inputs = torch.randn(2, 4)
@@ -240,12 +240,12 @@ def test_a_fallback_is_told_once_and_right(caplog: pytest.LogCaptureFixture) -> 
     ("options", "text"),
     [({"speed": 1}, "given speed"), ({"fallback": "yes"}, "True or False; given 'yes'")],
 )
-def test_other_options_are_refused(options: dict[str, Any], text: str) -> None:
+def test_other_options_are_rejected(options: dict[str, Any], text: str) -> None:
     with pytest.raises(Exception, match=text):
         compiled(nn.ReLU(), **options)(torch.ones(2))
 
 
-def test_a_mode_is_refused() -> None:
+def test_a_mode_is_rejected() -> None:
     with pytest.raises(Exception, match="has no modes; given mode='max-autotune'"):
         torch.compile(nn.ReLU(), backend="pumice", mode="max-autotune")(torch.ones(2))
 

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fre
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the models that the backend loads."""
     models: list[Any] = []
-    load = torch_backend.loaded
-    monkeypatch.setattr(torch_backend, "loaded", lambda *given: models.append(load(*given)) or models[-1])
+    load = torch_backend.load_module
+    monkeypatch.setattr(torch_backend, "load_module", lambda *given: models.append(load(*given)) or models[-1])
     return models
 
 
@@ -212,7 +212,7 @@ def test_floats_of_an_attribute_have_a_model_each(made: list[Any]) -> None:
     assert len(made) == 3
 
 
-def test_floats_are_told_apart_by_their_bits(made: list[Any]) -> None:
+def test_floats_are_distinguished_by_their_bits(made: list[Any]) -> None:
     nan = float("nan")
     fast = torch.compile(lambda x, e: F.layer_norm(x, (8,), eps=e), backend="pumice", dynamic=True)
     x = torch.randn(4, 8)
@@ -223,7 +223,7 @@ def test_floats_are_told_apart_by_their_bits(made: list[Any]) -> None:
 
 
 def test_models_of_many_numbers_are_dropped(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_backend, "_MOST_NUMBERS", 2)
+    monkeypatch.setattr(torch_backend, "_MAX_NUMBER_SETS", 2)
     fast = torch.compile(lambda x, k: (x[:, :k] * 2, k + 1), backend="pumice", dynamic=True)
     x = torch.randn(3, 9)
     for k in (3, 4, 5, 3):

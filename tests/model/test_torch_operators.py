@@ -42,7 +42,7 @@ def test_a_compiled_graph_does_not_break_on_it(operator) -> None:  # type: ignor
         torch.testing.assert_close(fast(x, y), (2 * (x + 1) + y) * 3)
 
 
-def test_wrong_names_are_refused() -> None:
+def test_wrong_names_are_rejected() -> None:
     kernel = pumice.Kernel(BODY)
     with pytest.raises(ValueError, match="output 'z' is like 'w'; the inputs are x, y"):
         wrap(kernel, "pumice_tests::a", ["x", "y"], {"z": "w"})

@@ -14,7 +14,7 @@ import pumice
 
 torch = pytest.importorskip("torch", reason="torch is not installed (the extra [torch])")
 
-from pumice.torch import compile_backend, graphs, custom_operators, cuda_model, cuda_memory  # noqa: E402
+from pumice.torch import compile_backend, cuda_memory, cuda_model, custom_operators, graphs  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -59,18 +59,18 @@ def on_the_cpu(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> dict
         return pumice.Tensor(desc, known.buffer)
 
     side = SimpleNamespace(primary=SimpleNamespace(number=0))
-    for module in (operators, shared_model, sharing):
+    for module in (custom_operators, cuda_model, cuda_memory):
         for name, stand_in in {
-            "Order": WaitedFor,
+            "StreamOrder": WaitedFor,
             "empty_shared": empty_shared,
-            "shared_tensor_of": found,
-            "view_of": torch.from_dlpack,
-            "cuda_side": lambda _: side,
+            "find_shared_tensor": found,
+            "make_torch_view": torch.from_dlpack,
+            "get_cuda_interop": lambda _: side,
             "current_stream": lambda _: STREAM,
         }.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, stand_in)
-    monkeypatch.setattr(sharing, "_pools", type(cuda_memory._pools)())
+    monkeypatch.setattr(cuda_memory, "_pools", type(cuda_memory._pools)())
     return made
 
 
@@ -96,7 +96,7 @@ def expected(x: Any) -> Any:
 
 
 def test_a_model_is_called_on_any_memory(context: pumice.Context, on_the_cpu: dict[int, pumice.Tensor]) -> None:
-    called = cuda_model.SharedModel(sum_model(context))
+    called = cuda_model.CudaModel(sum_model(context))
     for rows in (3, 5, 3):
         x = torch.randn(rows, 4)
         (y,) = called(x)
@@ -109,23 +109,23 @@ def test_a_model_is_called_on_any_memory(context: pumice.Context, on_the_cpu: di
 
 
 def test_results_that_live_keep_their_memory(context: pumice.Context) -> None:
-    called = cuda_model.SharedModel(sum_model(context))
+    called = cuda_model.CudaModel(sum_model(context))
     given = [torch.full((2, 4), float(i)) for i in range(40)]
     results = [called(x)[0] for x in given]
     for x, y in zip(given, results, strict=True):
         torch.testing.assert_close(y, expected(x))
-    assert len(called._recordings) == cuda_model._MOST_RECORDINGS
+    assert len(called._recordings) == cuda_model._MAX_RECORDINGS
 
 
 def test_a_dropped_result_serves_the_next_call(context: pumice.Context) -> None:
-    called = cuda_model.SharedModel(sum_model(context))
+    called = cuda_model.CudaModel(sum_model(context))
     for i in range(5):
         assert called(torch.full((2, 4), float(i)))[0][0, 0].isfinite()
     assert len(called._recordings) == 1
 
 
-def test_wrong_shapes_and_dtypes_are_refused(context: pumice.Context) -> None:
-    called = cuda_model.SharedModel(sum_model(context))
+def test_wrong_shapes_and_dtypes_are_rejected(context: pumice.Context) -> None:
+    called = cuda_model.CudaModel(sum_model(context))
     with pytest.raises(pumice.BindingError, match=r"shape \[n, 4\].*given shape \[3, 5\]"):
         called(torch.ones(3, 5))
     with pytest.raises(pumice.BindingError, match="an array of float32; given float64"):
@@ -134,9 +134,9 @@ def test_wrong_shapes_and_dtypes_are_refused(context: pumice.Context) -> None:
         called(torch.quantize_per_tensor(torch.ones(3, 4), 0.1, 0, torch.qint8))
 
 
-def test_a_model_that_the_host_drives_is_refused(context: pumice.Context) -> None:
+def test_a_model_that_the_host_drives_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match="control flow or sizes that depend on data"):
-        cuda_model.SharedModel(sum_model(context, control_flow=True))
+        cuda_model.CudaModel(sum_model(context, control_flow=True))
 
 
 def test_the_pool_gives_memory_once(context: pumice.Context) -> None:
@@ -151,17 +151,17 @@ def test_the_pool_gives_memory_once(context: pumice.Context) -> None:
 
 
 def test_the_pool_keeps_little_idle_memory(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_MOST_IDLE_BYTES", 4096)
+    monkeypatch.setattr(cuda_memory, "_MAX_IDLE_BYTES", 4096)
     pool = cuda_memory.SharedPool()
     for size in range(1, 20):
         pool.empty([size * 1024], "uint8", context, STREAM)
-    assert sum(len(every) for every in pool._made.values()) <= 3
+    assert sum(len(every) for every in pool._buffers.values()) <= 3
 
 
-def test_an_operator_packs_and_refuses(context: pumice.Context, on_the_cpu: dict[int, pumice.Tensor]) -> None:
+def test_an_operator_packs_and_rejects(context: pumice.Context, on_the_cpu: dict[int, pumice.Tensor]) -> None:
     kernel = pumice.Kernel(TWICE, context=context)
-    operator = custom_operators._Operator(kernel, ["x"], {"y": "x"})
-    x = cuda_memory.view_of(cuda_memory.empty_shared([4, 6], "float32", context)).copy_(torch.randn(4, 6))
+    operator = custom_operators._KernelOperator(kernel, ["x"], {"y": "x"})
+    x = cuda_memory.make_torch_view(cuda_memory.empty_shared([4, 6], "float32", context)).copy_(torch.randn(4, 6))
     y = operator._run_on_cuda([x])
     assert torch.equal(y, 2 * x) and y.data_ptr() in on_the_cpu
     assert torch.equal(operator._run_on_cuda([y]), 4 * x)
@@ -174,7 +174,9 @@ def test_a_compiled_graph_is_called_on_such_memory(
     context: pumice.Context, on_the_cpu: dict[int, pumice.Tensor]
 ) -> None:
     def backend(graph: Any, examples: Any) -> Any:
-        return compile_backend._Compiled(graph, graphs.signature_of(graph, examples), {"context": context}, False, True)
+        return compile_backend._CompiledGraph(
+            graph, graphs.make_signature(graph, examples), {"context": context}, False, True
+        )
 
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
     fast = torch.compile(model, backend=backend, dynamic=True)

@@ -198,7 +198,7 @@ def test_G2_no_rows(context: pumice.Context, dtype: str) -> None:
         assert [one.shape for one in outputs] == [(0,), (0, 4), (0,), (0,)]
 
 
-def test_N14_3_more_boxes_than_a_workgroup_has_lanes(context: pumice.Context) -> None:
+def test_N14_3_more_boxes_than_a_workgroup_has_invocations(context: pumice.Context) -> None:
     given = operands(9, images=(0,) * 150 + (1,) * 70, classes=3, method=LINEAR, least=0.3, most=40, levels=4)
     assert agrees(context, given) == 80
 
@@ -247,7 +247,7 @@ def test_N14_on_many_shapes(context: pumice.Context, seed: int) -> None:
     agrees(context, given)
 
 
-def refused(match: str, i: int, one: Any, dtype: str = "float32", **form: Any) -> None:
+def expect_error(match: str, i: int, one: Any, dtype: str = "float32", **form: Any) -> None:
     given = operands(dtype=dtype, **form)
     given[i] = one(given[i]) if callable(one) else one
     graph = pumice.Graph()
@@ -267,14 +267,14 @@ def test_N14_1_shapes_methods_and_types() -> None:
         (5, -1),
         (1, np.zeros((12, 12), "float16")),
     ):
-        refused("N14.1", i, one)
-    refused("rank", 0, zeros(12, 3, 1))
-    refused("N14.1", 7, 0.0, method=GAUSSIAN)
-    refused("D1", 1, lambda one: one._replace(scale=0.25), "uint8")
-    refused("N14.1", 1, zeros(12, 12), "int8")
+        expect_error("N14.1", i, one)
+    expect_error("rank", 0, zeros(12, 3, 1))
+    expect_error("N14.1", 7, 0.0, method=GAUSSIAN)
+    expect_error("D1", 1, lambda one: one._replace(scale=0.25), "uint8")
+    expect_error("N14.1", 1, zeros(12, 12), "int8")
 
 
-def test_N14_3_and_N14_6_what_constants_tell() -> None:
+def test_N14_3_and_N14_6_output_sizes_from_constants() -> None:
     for i, one, rule in ((2, np.full(12, -1, "int32"), "N14.3"), (1, np.tile([1, 0, 0, 1], (12, 3)), "D1")):
         graph = pumice.Graph()
         made = operands_of(graph, tuple(operands()), {})

@@ -17,9 +17,9 @@ from test_nnapi_rules import REFUSED
 from test_nnapi_unknown_shapes import CALLS
 
 import pumice
-from nnapi_invalid_cases import Array, Case, Fed, Held, refusal_of
+from nnapi_error_sources import ANY, SOURCES, OperationError, operation_errors, texts
+from nnapi_invalid_cases import Array, Case, ConstantOperand, InputOperand, error_of_case
 from nnapi_operations import Quantized
-from nnapi_error_sources import ANY, SOURCES, Refusal, refusals, texts
 
 
 def changed_arrays(array: Array) -> Iterator[Array]:
@@ -45,19 +45,25 @@ def changes(one: Any) -> Iterator[Any]:
     if isinstance(one, Quantized):
         yield from (one._replace(zero_point=one.zero_point + 1), one._replace(scale=one.scale * 2), one.array)
         for array in changed_arrays(one.array):
-            yield one._replace(array=array) if array.size else Held(array, one.scale, one.zero_point)
+            yield one._replace(array=array) if array.size else ConstantOperand(array, one.scale, one.zero_point)
     elif isinstance(one, np.ndarray):
         yield one.astype("float64")
-        yield from (array if array.size else Held(array) for array in changed_arrays(one))
+        yield from (array if array.size else ConstantOperand(array) for array in changed_arrays(one))
     elif isinstance(one, bool):
-        yield from (not one, int(one), np.array([one]), Fed("bool", []))
+        yield from (not one, int(one), np.array([one]), InputOperand("bool", []))
     elif isinstance(one, int):
-        yield from (-1, 0, 99, 1.0, [one], Fed("int32", []))
+        yield from (-1, 0, 99, 1.0, [one], InputOperand("int32", []))
     elif isinstance(one, float):
-        yield from (-1.0, 0.0, float("nan"), 1, Fed("float32", []))
+        yield from (-1.0, 0.0, float("nan"), 1, InputOperand("float32", []))
     elif isinstance(one, list):
         yield from changed_integers(np.array(one, "int32"))
-        yield from (one[:-1], [*one, *one[-1:]], [one], Fed("int32", list(np.shape(one))), Fed("int32", [9]))
+        yield from (
+            one[:-1],
+            [*one, *one[-1:]],
+            [one],
+            InputOperand("int32", list(np.shape(one))),
+            InputOperand("int32", [9]),
+        )
     if one is not None:
         yield None
 
@@ -70,15 +76,15 @@ def met(op: str) -> list[pumice.Error]:
         for i, one in enumerate(call.operands):
             for other in changes(one):
                 operands = (*call.operands[:i], other, *call.operands[i + 1 :])
-                error = refusal_of(Case(op, operands, call.declared, ""))
+                error = error_of_case(Case(op, operands, call.declared, ""))
                 if error is not None:
                     found.append(error)
     return found
 
 
 @pytest.mark.parametrize("op", CALLS)
-def test_an_operand_that_does_not_fit_is_refused_by_name(op: str) -> None:
-    """refusal_of raises no other kind of error."""
+def test_an_operand_that_does_not_fit_is_rejected_by_name(op: str) -> None:
+    """error_of_case raises no other kind of error."""
     assert met(op)
     for error in met(op):
         assert f"'it': nnapi::{op}" in str(error)
@@ -90,7 +96,7 @@ def test_an_operand_that_does_not_fit_is_refused_by_name(op: str) -> None:
 def messages() -> list[tuple[str, str]]:
     """Return all messages triggered by the tables and the changes, with their operation."""
     tables = [*CASES, *(Case(op, operands, declared, "") for op, operands, declared, _ in REFUSED)]
-    found = [(one.op, refusal_of(one)) for one in tables]
+    found = [(one.op, error_of_case(one)) for one in tables]
     found += [(op, error) for op in CALLS for error in met(op)]
     return [(op, str(error)) for op, error in found]
 
@@ -108,24 +114,24 @@ def met_when_bound(context: pumice.Context) -> tuple[str, str]:
     return "TILE", str(caught.value)
 
 
-def meeting(refusal: Refusal, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
+def meeting(operation_error: OperationError, pattern: str, met: list[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return (operation, message) pairs that match a check; pairs differ in operand or size, to tell apart equal messages."""
     rule, text_alone = re.fullmatch(r"(\\\[.*?\\\] )?(.*)", pattern, re.DOTALL).groups(default="")  # type: ignore[union-attr]
     anchored = re.compile(rf"^{rule}.*(?:: |, |with ){text_alone}" if rule else rf"(?:: |, |with ){pattern}", re.DOTALL)
     return {
         (op, text.split("; given")[0])
         for op, text in met
-        if (not refusal.operations or op in refusal.operations) and anchored.search(text)
+        if (not operation_error.operations or op in operation_error.operations) and anchored.search(text)
     }
 
 
-def test_every_refusal_of_the_sources_is_met(context: pumice.Context) -> None:
+def test_every_error_in_the_sources_is_triggered(context: pumice.Context) -> None:
     """Checks with the same message in a file must be triggered by at least as many different operands."""
     all_met = [*messages(), met_when_bound(context)]
     places = defaultdict(list)
-    for refusal in refusals():
-        for pattern in refusal.patterns:
-            places[(refusal.place.split(":")[0], pattern)].append(refusal)
+    for operation_error in operation_errors():
+        for pattern in operation_error.patterns:
+            places[(operation_error.place.split(":")[0], pattern)].append(operation_error)
     missing = []
     for (_, pattern), alike in places.items():
         found = len(meeting(alike[0], pattern, all_met))
@@ -134,15 +140,15 @@ def test_every_refusal_of_the_sources_is_met(context: pumice.Context) -> None:
     assert not missing, "\n".join(missing)
 
 
-def test_refusals_are_read_from_the_sources() -> None:
-    every = refusals()
+def test_errors_are_parsed_from_the_sources() -> None:
+    every = operation_errors()
     assert len(every) > 250
     assert {one.place.split(":")[0] for one in every} <= {path.name for path in SOURCES.glob("*.cpp")}
     calls = sum(len(re.findall(r"\b[oe]\.(?:fail|refuse)\(", path.read_text())) for path in SOURCES.glob("*.cpp"))
     assert sum(bool(re.search(r"[a-z]{2}", "".join(one.patterns))) for one in every) >= calls
 
 
-def test_texts_of_expressions() -> None:
+def test_messages_of_expressions() -> None:
     assert texts('"a " + name(x) + "; b"') == [rf"a\ {ANY};\ b"]
     assert texts('std::string(rule) + ": " + (known ? "all, " : std::string("none")) + to_string(f("c"))') == [
         rf"{ANY}:\ all,\ {ANY}",

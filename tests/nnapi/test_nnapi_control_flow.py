@@ -66,7 +66,7 @@ def test_WHILE_carries_as_many_values_as_there_are_outputs(context: pumice.Conte
     assert [one.tolist() for one in loop(context, outputs)] == expected[:outputs]
 
 
-def test_what_IF_and_WHILE_refuse() -> None:
+def test_what_IF_and_WHILE_reject() -> None:
     graph = pumice.Graph()
     c, x = graph.input("c", "bool", [1]), graph.input("x", "float32", [2])
 

@@ -79,7 +79,7 @@ def test_N13_2_a_box_may_outgrow_its_image(context: pumice.Context) -> None:
     np.testing.assert_array_equal(y, [[0, 0, 10, 20]])
 
 
-def test_N13_1_and_D1_what_is_refused() -> None:
+def test_N13_1_and_D1_what_is_rejected() -> None:
     def refused(match: str, **changed: Any) -> None:
         given: dict[str, Any] = {
             "rois": np.array([[1, 2, 3, 4]], "float32"),
@@ -173,7 +173,7 @@ def test_N17_2_to_N17_4_peaks(
     near(keypoints, expected[..., 1:], dtype, 0.06 if dtype == "float16" else 1e-3)
 
 
-def test_N17_1_what_is_refused(context: pumice.Context) -> None:
+def test_N17_1_what_is_rejected(context: pumice.Context) -> None:
     def refused(match: str, heat: Any, boxes: Any, dtype: str = "float32", planes: bool = False) -> None:
         graph = pumice.Graph()
         with pytest.raises(pumice.GraphError, match=match):

@@ -79,7 +79,7 @@ def test_every_operand_of_indices_is_here() -> None:
 
 
 @pytest.mark.parametrize("op", INDEXED)
-def test_constants_are_refused_when_the_operation_is_added(op: str) -> None:
+def test_constants_are_rejected_when_the_operation_is_added(op: str) -> None:
     for given in wrong_for(INDEXED[op]):
         graph = pumice.Graph()
         with pytest.raises(pumice.GraphError, match=f"'it': nnapi::{op}: operand ., .*{INDEXED[op].refused}") as caught:
@@ -89,7 +89,7 @@ def test_constants_are_refused_when_the_operation_is_added(op: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op, one in INDEXED.items() if not one.unlimited])
 @pytest.mark.parametrize("unknown", ["sizes", "rank"])
-def test_constants_are_refused_when_sizes_become_known(context: pumice.Context, op: str, unknown: str) -> None:
+def test_constants_are_rejected_when_sizes_become_known(context: pumice.Context, op: str, unknown: str) -> None:
     one = INDEXED[op]
     graph = pumice.Graph()
     shape: Any = [None] * one.table.ndim
@@ -104,7 +104,7 @@ def test_constants_are_refused_when_sizes_become_known(context: pumice.Context, 
 
 
 @pytest.mark.parametrize("op", INDEXED)
-def test_those_that_follow_from_sizes_are_refused_when_a_program_is_bound(context: pumice.Context, op: str) -> None:
+def test_those_that_follow_from_sizes_are_rejected_when_a_program_is_bound(context: pumice.Context, op: str) -> None:
     """The host computes the indices: the number of rows of another input, minus 1 and minus 3."""
     graph = pumice.Graph()
     rows = graph.add("Shape", graph.input("rows", "float32", [None, 1]), end=1)
@@ -119,7 +119,7 @@ def test_those_that_follow_from_sizes_are_refused_when_a_program_is_bound(contex
 
 
 @pytest.mark.parametrize("op", INDEXED)
-def test_those_that_a_call_hands_over_are_refused_by_it(context: pumice.Context, op: str) -> None:
+def test_those_that_a_call_hands_over_are_rejected_by_it(context: pumice.Context, op: str) -> None:
     """Checked for arrays whether or not the program checks indices; each call is checked, also with unchanged sizes."""
     for checked in (False, True):
         graph = pumice.Graph()
@@ -159,7 +159,7 @@ def test_those_that_only_the_device_has_are_reported_where_they_are_checked(cont
 
 
 @pytest.mark.parametrize("op", [op for op, one in INDEXED.items() if not one.unlimited])
-def test_those_that_nobody_checks_name_a_place_of_the_tensor(context: pumice.Context, op: str) -> None:
+def test_unchecked_indices_refer_to_an_element_of_the_tensor(context: pumice.Context, op: str) -> None:
     """Row lookups count negative indices from the end; all others, and batch indices, are clamped to 0."""
     graph = pumice.Graph()
     add(graph, op, on_the_device(graph, "indices", 2))
@@ -219,7 +219,7 @@ def test_a_recorded_list_replays_without_a_look_at_indices(context: pumice.Conte
             program({"x": x, "indices": indices})
 
 
-def test_indices_of_a_loop_are_refused_at_its_call(context: pumice.Context) -> None:
+def test_indices_of_a_loop_are_rejected_at_its_call(context: pumice.Context) -> None:
     """They are loop-carried, so the device checks them if asked to; otherwise they count from the end."""
     body, condition = pumice.Graph("body"), pumice.Graph("condition")
     for graph in (body, condition):
@@ -247,7 +247,7 @@ def test_indices_of_a_loop_are_refused_at_its_call(context: pumice.Context) -> N
 
 
 @pytest.mark.parametrize("of", ["nnapi::RESHAPE", "nnapi::SLICE", "nnapi::ADD"])
-def test_what_the_host_makes_of_indices_of_a_call_is_refused_too(context: pumice.Context, of: str) -> None:
+def test_what_the_host_makes_of_indices_of_a_call_is_rejected_too(context: pumice.Context, of: str) -> None:
     graph = pumice.Graph()
     given = graph.input("indices", "int32", [1, 2])
     if of == "nnapi::RESHAPE":

@@ -220,7 +220,7 @@ def test_N3_10_a_projection_may_lack_its_bias(context: pumice.Context) -> None:
     agrees(context, given)
 
 
-def refused(match: str, i: int, one: Any, form: str = "norm peephole projection", **declared: Any) -> None:
+def expect_error(match: str, i: int, one: Any, form: str = "norm peephole projection", **declared: Any) -> None:
     given = operands(form)
     given[i] = one(given[i]) if callable(one) else one
     graph = pumice.Graph()
@@ -233,36 +233,36 @@ def test_N3_1_and_L7_shapes(i: int) -> None:
     given = operands("norm peephole projection")[i]
     array = given.array if isinstance(given, Quantized) else given
     for axis in range(array.ndim):
-        refused("L7", i, partial(wider, axis=axis))
-    refused("rank", i, given._replace(array=array[None]) if isinstance(given, Quantized) else array[None])
+        expect_error("L7", i, partial(wider, axis=axis))
+    expect_error("rank", i, given._replace(array=array[None]) if isinstance(given, Quantized) else array[None])
 
 
 def test_L6_presence() -> None:
     for i in (1, 5, 9, 12, 20, 21, 22, 10):
-        refused("L6", i, None)
+        expect_error("L6", i, None)
     for i in (0, 2, 3, 4, 6, 7, 8, 13, 14, 15, 18, 19, *range(24, 32)):
-        refused("G1|left out", i, None)
-    refused("L6", 24, -1.0)
-    refused("L6", 25, math.nan)
-    refused("L1", 16, None, "projection")
+        expect_error("G1|left out", i, None)
+    expect_error("L6", 24, -1.0)
+    expect_error("L6", 25, math.nan)
+    expect_error("L1", 16, None, "projection")
 
 
 def test_N3_1_zero_points_and_scales() -> None:
     for i in (*range(1, 12), 16, 19, *range(20, 24)):
-        refused("N3.1", i, lambda one: one._replace(zero_point=1))
+        expect_error("N3.1", i, lambda one: one._replace(zero_point=1))
     for i in (26, 29, 31):
-        refused("N3.1", i, 0.0)
+        expect_error("N3.1", i, 0.0)
 
 
 def test_N3_2_the_result_has_the_scale_of_the_state() -> None:
-    refused("scale", 24, 0.0, scale=0.5)
+    expect_error("scale", 24, 0.0, scale=0.5)
 
 
-def test_N3_3_other_scales_are_refused() -> None:
+def test_N3_3_other_scales_are_rejected() -> None:
     for scale in (2.0**-8, 2.0**-16, 1.5 * 2.0**-12):
-        refused("N3.3", 19, lambda one, scale=scale: one._replace(scale=scale))
+        expect_error("N3.3", 19, lambda one, scale=scale: one._replace(scale=scale))
 
 
-def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="G2"):
         run(context, "QUANTIZED_LSTM", *operands("plain", batch=0))

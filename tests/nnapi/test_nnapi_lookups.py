@@ -44,7 +44,7 @@ def test_N19_2_as_many_keys_as_values() -> None:
         graph.add("nnapi::HASHTABLE_LOOKUP", np.zeros(4, "int32"), np.array([0, 1], "int32"), values)
 
 
-def test_G2_lookups_of_nothing_are_refused(context: pumice.Context) -> None:
+def test_G2_lookups_of_nothing_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="G2"):
         run(context, "HASHTABLE_LOOKUP", np.zeros(0, "int32"), np.zeros(2, "int32"), np.zeros((2, 3), "float32"))
 
@@ -164,14 +164,14 @@ WRONG: list[tuple[str, int, Any]] = [
 
 
 @pytest.mark.parametrize(("rule", "i", "given"), WRONG)
-def test_N21_1_to_N21_4_what_is_refused(rule: str, i: int, given: Any) -> None:
+def test_N21_1_to_N21_4_what_is_rejected(rule: str, i: int, given: Any) -> None:
     operands = [*SPARSE[:i], given, *SPARSE[i + 1 :]]
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match=rule):
         graph.add("nnapi::DENSIFY", np.zeros(2, "float32"), *operands)
 
 
-def test_N21_4_values_for_all_places() -> None:
+def test_N21_4_values_for_all_positions() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="N21.4"):
         graph.add("nnapi::DENSIFY", np.zeros(1, "float32"), *SPARSE)

@@ -237,7 +237,7 @@ def test_the_bits_of_floats_are_those_of_the_input_at_every_precision(context: p
         assert graph.compile(context, precision=precision)(fed)["y"].tolist() == model(seeds, x, None, SPARSE)
 
 
-def refused(match: str, *given: Any) -> None:
+def expect_error(match: str, *given: Any) -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match=match):
         graph.add("nnapi::LSH_PROJECTION", *operands_of(graph, given, {}))
@@ -246,18 +246,18 @@ def refused(match: str, *given: Any) -> None:
 def test_N18_1_rules() -> None:
     seeds, x, weights = np.zeros((2, 4), "float32"), np.zeros((3, 2), "int32"), np.zeros(3, "float32")
     for form in (0, 4, -1):
-        refused("N18.1", seeds, x, None, form)
-    refused("N18.1", seeds, x, None, DENSE)
-    refused("N18.1", seeds, x, weights, SPARSE)
-    refused("N18.1", seeds, x, weights, OLD_SPARSE)
-    refused("N18.1", np.zeros((2, 33), "float32"), x, None, SPARSE)
-    refused("N18.1", seeds, x, np.zeros(4, "float32"), DENSE)
-    refused("N18.1", seeds, x, np.zeros(3, "float16"), DENSE)
-    refused("rank", np.zeros(4, "float32"), x, None, SPARSE)
-    refused("rank", seeds, x, np.zeros((3, 1), "float32"), DENSE)
+        expect_error("N18.1", seeds, x, None, form)
+    expect_error("N18.1", seeds, x, None, DENSE)
+    expect_error("N18.1", seeds, x, weights, SPARSE)
+    expect_error("N18.1", seeds, x, weights, OLD_SPARSE)
+    expect_error("N18.1", np.zeros((2, 33), "float32"), x, None, SPARSE)
+    expect_error("N18.1", seeds, x, np.zeros(4, "float32"), DENSE)
+    expect_error("N18.1", seeds, x, np.zeros(3, "float16"), DENSE)
+    expect_error("rank", np.zeros(4, "float32"), x, None, SPARSE)
+    expect_error("rank", seeds, x, np.zeros((3, 1), "float32"), DENSE)
 
 
-def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:
     seeds, x = np.zeros((2, 4), "float32"), np.zeros((3, 2), "int32")
     for given in ((seeds, x[:0]), (seeds, x[:, :0]), (seeds[:0], x)):
         with pytest.raises(pumice.GraphError, match="G2"):

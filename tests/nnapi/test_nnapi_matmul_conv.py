@@ -62,7 +62,7 @@ def test_fully_connected_of_integers_sums_exactly(context: pumice.Context, dtype
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
 @pytest.mark.parametrize("adjoint", [(False, False), (True, False), (False, True), (True, True)])
-def test_batches_of_products(context: pumice.Context, dtype: str, adjoint: tuple[bool, bool]) -> None:
+def test_batches_of_matmuls(context: pumice.Context, dtype: str, adjoint: tuple[bool, bool]) -> None:
     a, b = quarters((2, 3, 4), dtype), quarters((2, 4, 5), dtype, 1)
     x, y = (np.swapaxes(one, 1, 2) if turned else one for one, turned in zip((a, b), adjoint, strict=True))
     expected = (a.astype("float64") @ b.astype("float64")).astype(dtype)
@@ -70,7 +70,7 @@ def test_batches_of_products(context: pumice.Context, dtype: str, adjoint: tuple
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-def test_batches_of_products_of_integers(context: pumice.Context, dtype: str) -> None:
+def test_batches_of_matmuls_of_integers(context: pumice.Context, dtype: str) -> None:
     a, b = random_quantized((2, 3, 300), dtype, 0.5), random_quantized((2, 5, 300), dtype, 0.25, 1)
     y = run(context, "BATCH_MATMUL", a, b, False, True, scale=2048.0, zero_point=50)
     assert_near(y, requantized(centred(a) @ centred(b).swapaxes(1, 2), 0.125, 2048, 50, dtype))

@@ -201,7 +201,7 @@ def test_reductions(
 
 
 @pytest.mark.parametrize("dtype", REALS)
-def test_means(context: pumice.Context, dtype: str) -> None:
+def test_mean_reductions(context: pumice.Context, dtype: str) -> None:
     x = elements((3, 4, 5), dtype)
     for axes, keep in (([1], 0), ([0, 2], 1), ([0, 1, 2], 0)):
         expected = np.mean(plain(x).astype("float32"), tuple(axes), keepdims=bool(keep))
@@ -211,7 +211,7 @@ def test_means(context: pumice.Context, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize(("op", "function"), [("ARGMAX", np.argmax), ("ARGMIN", np.argmin)])
-def test_places_of_extremes(context: pumice.Context, op: str, function: Callable[..., np.ndarray], dtype: str) -> None:
+def test_argmax_and_argmin(context: pumice.Context, op: str, function: Callable[..., np.ndarray], dtype: str) -> None:
     x = elements((3, 4, 5), dtype)
     for axis in (0, 1, -1):
         assert_near(run(context, op, x, axis), function(plain(x), axis).astype("int32"))

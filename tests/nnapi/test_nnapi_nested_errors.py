@@ -90,7 +90,7 @@ class Nested:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_an_error_at_run_time_names_the_way_to_its_operation(context: pumice.Context, seed: int) -> None:
+def test_an_error_at_run_time_names_the_path_to_its_operation(context: pumice.Context, seed: int) -> None:
     depth = 1 + seed % 4
     nested = Nested(seed, depth, SIZE + 1)
     with pytest.raises(pumice.GraphError) as found:
@@ -133,7 +133,7 @@ def test_an_error_of_an_operation_names_the_graph_that_it_was_added_to() -> None
         inner.add("nnapi::NO_SUCH", x)
 
 
-def test_a_constant_that_is_refused_at_compile_time_names_the_way_to_its_node(context: pumice.Context) -> None:
+def test_a_constant_rejected_at_compile_time_names_the_path_to_its_node(context: pumice.Context) -> None:
     """1e30 overflows fp16; an IF in a branch starts with it."""
     inner = pumice.Graph("inner")
     x = inner.input("x", "float32", [None])
@@ -156,7 +156,7 @@ def endless() -> pumice.Graph:
     return graph
 
 
-def test_a_loop_whose_time_is_over_names_the_way_to_it(context: pumice.Context) -> None:
+def test_a_loop_timeout_names_the_path_to_the_loop(context: pumice.Context) -> None:
     program = outer_of(endless(), SIZE).compile(context)
     with pytest.raises(
         pumice.TimeoutError, match=r"^in 'outer' / If 'choice', then 'inner': loop '.*forever'"
@@ -166,7 +166,7 @@ def test_a_loop_whose_time_is_over_names_the_way_to_it(context: pumice.Context) 
     np.testing.assert_array_equal(program({"c": np.array([False]), "x": FED})["y"], 2 * FED)
 
 
-def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pumice.Context) -> None:
+def test_out_of_memory_in_a_branch_names_the_path_to_it(context: pumice.Context) -> None:
     """32 GiB of float64, the maximum tensor size."""
     if context.info.memory_bytes > 2**35:
         pytest.skip(
@@ -180,7 +180,7 @@ def test_memory_that_runs_out_in_a_branch_is_told_with_the_way_to_it(context: pu
         outer_of(inner, None).compile(context)({"c": np.array([True]), "x": FED})
 
 
-def test_a_graph_in_the_wrong_state_is_told_with_the_graph_that_it_was_added_to() -> None:
+def test_a_graph_in_the_wrong_state_names_its_outer_graph() -> None:
     empty = pumice.Graph("inner")
     empty.input("x", "float32", [SIZE])
     with pytest.raises(

@@ -168,7 +168,7 @@ def test_N16_3_to_N16_6_on_many_shapes(context: pumice.Context, seed: int) -> No
     )
 
 
-def refused(match: str, i: int, one: Any, **form: Any) -> None:
+def expect_error(match: str, i: int, one: Any, **form: Any) -> None:
     given = operands(**form)
     given[i] = one
     graph = pumice.Graph()
@@ -179,24 +179,24 @@ def refused(match: str, i: int, one: Any, **form: Any) -> None:
 def test_N16_1_shapes() -> None:
     zeros = lambda *shape: np.zeros(shape, "float32")  # noqa: E731
     for i, shape in ((0, (1, 12, 4)), (0, (2, 11, 4)), (0, (2, 12, 1)), (1, (2, 12, 3)), (1, (2, 11, 5)), (2, (11, 4))):
-        refused("N16.1", i, zeros(*shape))
-    refused("axis 1", 2, zeros(12, 5))
-    refused("rank", 0, zeros(12, 4))
-    refused("float32", 2, np.zeros((12, 4), "float16"))
+        expect_error("N16.1", i, zeros(*shape))
+    expect_error("axis 1", 2, zeros(12, 5))
+    expect_error("rank", 0, zeros(12, 4))
+    expect_error("float32", 2, np.zeros((12, 4), "float16"))
 
 
 def test_N16_1_numbers() -> None:
     for i in range(3, 7):
         for number in (0.0, -1.0, math.nan):
-            refused("N16.1", i, number)
-    refused("N16.1", 8, 0)
-    refused("N16.1", 10, 0)
-    refused("N16.1", 9, 0, regular=False)
-    refused("N16.1", 11, -0.5)
-    refused("N16.1", 12, -0.5)
-    refused("left out", 13, None)
+            expect_error("N16.1", i, number)
+    expect_error("N16.1", 8, 0)
+    expect_error("N16.1", 10, 0)
+    expect_error("N16.1", 9, 0, regular=False)
+    expect_error("N16.1", 11, -0.5)
+    expect_error("N16.1", 12, -0.5)
+    expect_error("left out", 13, None)
 
 
-def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="G2"):
         run(context, "DETECTION_POSTPROCESSING", *operands(anchors=0))

@@ -158,7 +158,7 @@ def test_N15_2_outputs(dtype: str) -> None:
     assert (scores.scale, scores.zero_point) == expected
 
 
-def test_N15_3_sizes_and_places_that_are_left_out(context: pumice.Context) -> None:
+def test_N15_3_sizes_and_positions_that_are_omitted(context: pumice.Context) -> None:
     assert agrees(context, operands(2, least=1000.0)) == 0
     counts = [agrees(context, operands(2, least=least, overlap=2.0, after=-1)) for least in (0.0, 3.0, 6.0)]
     assert counts[0] > counts[1] > counts[2]
@@ -178,7 +178,7 @@ def test_N15_3_on_many_shapes(context: pumice.Context, seed: int) -> None:
     agrees(context, operands(seed, dtype=dtype, images=images, sizes=(height, width), anchors=anchors))
 
 
-def refused(match: str, i: int, one: Any, dtype: str = "float32", **form: Any) -> None:
+def expect_error(match: str, i: int, one: Any, dtype: str = "float32", **form: Any) -> None:
     given = operands(dtype=dtype, **form)
     given[i] = one(given[i]) if callable(one) else one
     graph = pumice.Graph()
@@ -197,20 +197,20 @@ def test_N15_1_shapes() -> None:
         (2, (2, 4)),
         (3, (1, 2)),
     ):
-        refused("N15.1", i, zeros(*shape))
-    refused("axis 1", 2, zeros(3, 5))
-    refused("axis 1", 3, zeros(2, 3))
-    refused("rank", 0, zeros(3, 4, 3))
-    refused("N15.1", 0, zeros(2, 3, 4, 3), planes=True)
+        expect_error("N15.1", i, zeros(*shape))
+    expect_error("axis 1", 2, zeros(3, 5))
+    expect_error("axis 1", 3, zeros(2, 3))
+    expect_error("rank", 0, zeros(3, 4, 3))
+    expect_error("N15.1", 0, zeros(2, 3, 4, 3), planes=True)
 
 
 def test_N15_1_types_and_scales() -> None:
-    refused("N15.1", 2, np.zeros((3, 4), "float16"))
-    refused("N15.1", 3, Quantized(np.ones((2, 2), "uint16"), 0.125, 0))
+    expect_error("N15.1", 2, np.zeros((3, 4), "float16"))
+    expect_error("N15.1", 3, Quantized(np.ones((2, 2), "uint16"), 0.125, 0))
     for dtype in ("uint8", "int8"):
         for i in (2, 3):
-            refused("N15.1", i, lambda one: one._replace(scale=0.25), dtype)
-            refused("N15.1", i, lambda one: one._replace(zero_point=1), dtype)
+            expect_error("N15.1", i, lambda one: one._replace(scale=0.25), dtype)
+            expect_error("N15.1", i, lambda one: one._replace(zero_point=1), dtype)
 
 
 def test_D1_anchors_that_are_none() -> None:
@@ -222,7 +222,7 @@ def test_D1_anchors_that_are_none() -> None:
         graph.add("nnapi::GENERATE_PROPOSALS", *made)
 
 
-def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="G2"):
         run(context, "GENERATE_PROPOSALS", *operands(images=0)[:3], np.zeros((0, 2), "float32"), *operands()[4:])
 

@@ -88,7 +88,7 @@ def test_N4_2_states_go_on_as_the_next_operands() -> None:
     graph.add("nnapi::QUANTIZED_16BIT_LSTM", *inputs[:13], cell, state)
 
 
-def refused(match: str, i: int, one: Any) -> None:
+def expect_error(match: str, i: int, one: Any) -> None:
     given = operands(0, 0.01, 100)
     given[i] = one(given[i]) if callable(one) else one
     graph = pumice.Graph()
@@ -105,20 +105,20 @@ def refused(match: str, i: int, one: Any) -> None:
 @pytest.mark.parametrize("i", range(15))
 def test_N4_1_shapes(i: int) -> None:
     for axis in range(1 if 9 <= i < 13 else 2):
-        refused("N4.1", i, partial(wider, axis=axis))
-    refused("left out", i, None)
+        expect_error("N4.1", i, partial(wider, axis=axis))
+    expect_error("left out", i, None)
 
 
 def test_N4_1_scales() -> None:
     for i in (0, 14):
-        refused("N4.1", i, lambda one: one._replace(scale=1 / 127))
-        refused("N4.1", i, lambda one: one._replace(zero_point=127))
+        expect_error("N4.1", i, lambda one: one._replace(scale=1 / 127))
+        expect_error("N4.1", i, lambda one: one._replace(zero_point=127))
     for i in range(2, 9):
-        refused("N4.1", i, lambda one: one._replace(scale=0.02))
-        refused("N4.1", i, lambda one: one._replace(zero_point=101))
-    refused("N4.1", 13, lambda one: one._replace(scale=2.0**-12))
+        expect_error("N4.1", i, lambda one: one._replace(scale=0.02))
+        expect_error("N4.1", i, lambda one: one._replace(zero_point=101))
+    expect_error("N4.1", 13, lambda one: one._replace(scale=2.0**-12))
 
 
-def test_G2_no_elements_are_refused(context: pumice.Context) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="G2"):
         run(context, "QUANTIZED_16BIT_LSTM", *operands(0, 0.01, 100, batch=0))

@@ -34,7 +34,7 @@ def uniform(count: int, seeds: tuple[int, int]) -> Array:
     return np.array([((words[2 * q] & 0xFFFFF) * 2**32 + words[2 * q + 1]) * 2.0**-52 for q in range(count)])
 
 
-def test_N20_3_the_model_gives_the_published_words() -> None:
+def test_N20_3_the_model_gives_the_published_uint32() -> None:
     assert philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
 
 
@@ -71,7 +71,7 @@ def test_N20_4_a_row_without_finite_numbers_gives_class_0(context: pumice.Contex
     assert run(context, "RANDOM_MULTINOMIAL", logits, 5, [1, 1]).tolist() == [[0] * 5]
 
 
-def test_N20_1_and_G2_what_is_refused(context: pumice.Context) -> None:
+def test_N20_1_and_G2_what_is_rejected(context: pumice.Context) -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [2, 3])
     for more in ((0, [1, 2]), (-1, [1, 2]), (5, [1, 2, 3]), (5, [1])):

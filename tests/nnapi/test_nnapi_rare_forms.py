@@ -93,7 +93,7 @@ def test_FILL_with_a_value_that_a_program_is_given(context: pumice.Context, dtyp
             np.testing.assert_array_equal(made, np.full(shape, value, dtype))
 
 
-def test_FILL_with_a_value_of_more_than_one_element_is_refused() -> None:
+def test_FILL_with_a_value_of_more_than_one_element_is_rejected() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match="a scalar expected"):
         graph.add("nnapi::FILL", [2, 3], graph.input("value", "float32", [1]))

@@ -131,7 +131,7 @@ def test_N10_3_filters_of_features_and_time(
 # ---- errors
 
 
-def refused(op: str, match: str, shapes: dict[int, Any], numbers: list[Any]) -> None:
+def expect_error(op: str, match: str, shapes: dict[int, Any], numbers: list[Any]) -> None:
     """Add `op` with inputs of these shapes (None: omitted), then the numbers; expect an error."""
     graph = pumice.Graph()
     operands: list[Any] = [
@@ -149,20 +149,20 @@ def test_N7_2_sizes_belong_together(i: int) -> None:
     for axis in range(len(RNN[i])):
         shape = list(RNN[i])
         shape[axis] += 1
-        refused("RNN", "N7.2", RNN | {i: shape}, [4])
-    refused("RNN", "rank", RNN | {i: [*RNN[i], 1]}, [4])
+        expect_error("RNN", "N7.2", RNN | {i: shape}, [4])
+    expect_error("RNN", "rank", RNN | {i: [*RNN[i], 1]}, [4])
 
 
 @pytest.mark.parametrize("code", [-1, 2, 5, 7])
 def test_G7_activations_of_a_cell(code: int) -> None:
-    refused("RNN", "G7", RNN, [code])
-    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "G7", RNN | {0: [3, 2, 4]}, [code, 0])
+    expect_error("RNN", "G7", RNN, [code])
+    expect_error("UNIDIRECTIONAL_SEQUENCE_RNN", "G7", RNN | {0: [3, 2, 4]}, [code, 0])
 
 
 def test_N8_1_time_major_is_0_or_1() -> None:
-    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 2])
-    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 1])  # wrong batch axis
-    refused("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 5]}, [4, 0])
+    expect_error("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 2])
+    expect_error("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 4]}, [4, 1])  # wrong batch axis
+    expect_error("UNIDIRECTIONAL_SEQUENCE_RNN", "N8.1", RNN | {0: [3, 2, 5]}, [4, 0])
 
 
 BOTH: dict[int, Any] = {
@@ -172,30 +172,30 @@ BOTH: dict[int, Any] = {
 
 def test_N9_3_what_links_two_inputs() -> None:
     op, numbers = "BIDIRECTIONAL_SEQUENCE_RNN", [4, False, True]
-    refused(op, "N9.3", BOTH | {9: [3, 2, 4], 10: [5, 4]}, numbers)
-    refused(op, "N9.3", BOTH | {10: [5, 4], 11: [6, 4]}, numbers)
-    refused(op, "N9.3", BOTH | {9: [3, 2, 7]}, numbers)
-    refused(op, "N9.3", BOTH | {9: [3, 3, 4]}, numbers)
-    refused(op, "N9.3", BOTH | {9: [3, 2, 7], 10: [5, 7], 11: [6, 7]}, numbers)
-    refused(op, "N9.1", BOTH | {5: [6, 3]}, numbers)
+    expect_error(op, "N9.3", BOTH | {9: [3, 2, 4], 10: [5, 4]}, numbers)
+    expect_error(op, "N9.3", BOTH | {10: [5, 4], 11: [6, 4]}, numbers)
+    expect_error(op, "N9.3", BOTH | {9: [3, 2, 7]}, numbers)
+    expect_error(op, "N9.3", BOTH | {9: [3, 3, 4]}, numbers)
+    expect_error(op, "N9.3", BOTH | {9: [3, 2, 7], 10: [5, 7], 11: [6, 7]}, numbers)
+    expect_error(op, "N9.1", BOTH | {5: [6, 3]}, numbers)
 
 
 SVDF: dict[int, Any] = {0: [2, 3], 1: [8, 3], 2: [8, 4], 3: [4], 4: [2, 32]}
 
 
 def test_N10_2_sizes_and_rank() -> None:
-    refused("SVDF", "N10.2", SVDF, [0, 0])
-    refused("SVDF", "N10.2", SVDF, [3, 0])
-    refused("SVDF", "N10.2", SVDF | {1: [8, 2]}, [2, 0])
-    refused("SVDF", "N10.2", SVDF | {2: [7, 4]}, [2, 0])
-    refused("SVDF", "4 elements", SVDF | {3: [5]}, [2, 0])
-    refused("SVDF", "32 elements", SVDF | {4: [2, 24]}, [2, 0])
-    refused("SVDF", "N10.1", SVDF | {4: [3, 32]}, [2, 0])
-    refused("SVDF", "N10.3", SVDF, [2, 5])
+    expect_error("SVDF", "N10.2", SVDF, [0, 0])
+    expect_error("SVDF", "N10.2", SVDF, [3, 0])
+    expect_error("SVDF", "N10.2", SVDF | {1: [8, 2]}, [2, 0])
+    expect_error("SVDF", "N10.2", SVDF | {2: [7, 4]}, [2, 0])
+    expect_error("SVDF", "4 elements", SVDF | {3: [5]}, [2, 0])
+    expect_error("SVDF", "32 elements", SVDF | {4: [2, 24]}, [2, 0])
+    expect_error("SVDF", "N10.1", SVDF | {4: [3, 32]}, [2, 0])
+    expect_error("SVDF", "N10.3", SVDF, [2, 5])
 
 
 @pytest.mark.parametrize("op", ["RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", "SVDF"])
-def test_G2_no_elements_are_refused(context: pumice.Context, op: str) -> None:
+def test_G2_no_elements_are_rejected(context: pumice.Context, op: str) -> None:
     shapes, numbers = {
         "RNN": (RNN | {0: [0, 4], 4: [0, 5]}, [4]),
         "UNIDIRECTIONAL_SEQUENCE_RNN": (RNN | {0: [3, 0, 4]}, [4, 0]),

@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("op", "given", "declared", "text"), REFUSED, ids=[f"{i}-{row[0]}" for i, row in enumerate(REFUSED)]
 )
-def test_what_does_not_fit_is_refused_by_name(
+def test_what_does_not_fit_is_rejected_by_name(
     op: str, given: tuple[Any, ...], declared: dict[str, Any], text: str
 ) -> None:
     graph = pumice.Graph()

@@ -15,8 +15,8 @@ import pytest
 import nnapi_reference as reference
 import pumice
 from control_graphs import only_loop
-from nnapi_random_operands import KINDS, SCALE, ZERO_POINT, Draw, Indices, Numbers, Operands, Tensor, draws
 from nnapi_operations import assert_near
+from nnapi_random_operands import KINDS, SCALE, ZERO_POINT, Draw, Indices, Numbers, Operands, Tensor, draws
 
 
 class Known(Enum):
@@ -160,11 +160,11 @@ def run_cases(context: pumice.Context, seed: int, count: int) -> None:
     assert min(illegal.values()) > 0
 
 
-def test_random_operands_are_right_or_refused_by_name(context: pumice.Context) -> None:
+def test_random_operands_are_right_or_rejected_by_name(context: pumice.Context) -> None:
     run_cases(context, 0, 700)
 
 
-def test_a_state_that_a_loop_would_shrink_is_refused_by_the_slice(context: pumice.Context) -> None:
+def test_a_state_that_a_loop_would_shrink_is_rejected_by_the_slice(context: pumice.Context) -> None:
     graph, body, condition = pumice.Graph(), pumice.Graph("body"), pumice.Graph("condition")
     condition.output("more", condition.add("nnapi::LESS", condition.input("i", "int32", [1]), [3]))
     condition.input("state", "float32", [None])
@@ -185,7 +185,7 @@ def test_a_state_that_a_loop_would_shrink_is_refused_by_the_slice(context: pumic
     assert refused.value.node == "it"
 
 
-def test_a_slice_that_begins_past_the_end_is_refused_at_the_call(context: pumice.Context) -> None:
+def test_a_slice_that_begins_past_the_end_is_rejected_at_the_call(context: pumice.Context) -> None:
     """The start is an input or computed from one; sizes, and so the binding, stay the same."""
     graph = pumice.Graph()
     x, begin = graph.input("x", "float32", [None, 2]), graph.input("begin", "int32", [2])
@@ -298,7 +298,7 @@ def test_an_axis_goes_where_its_range_has_one_element(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_many_random_operands_are_right_or_refused_by_name(context: pumice.Context, seed: int) -> None:
+def test_many_random_operands_are_right_or_rejected_by_name(context: pumice.Context, seed: int) -> None:
     run_cases(context, seed, 2000)
 
 

@@ -114,7 +114,7 @@ def test_N1_1_reals_with_explicit_padding(
     ("wanted", "kernel", "strides"),
     [((6, 8), (3, 3), (2, 2)), ((5, 7), (3, 2), (2, 2)), ((8, 9), (1, 2), (3, 3)), ((4, 4), (3, 3), (2, 2))],
 )
-def test_N1_4_the_scheme_same_pads_by_the_wanted_size(
+def test_N1_4_the_scheme_same_pads_by_the_requested_size(
     context: pumice.Context, wanted: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int], planes: bool
 ) -> None:
     """The last two are special: a filter smaller than its stride, and an output larger than requested."""
@@ -219,7 +219,7 @@ def test_N1_7_ranks_and_sizes_are_checked() -> None:
 
 
 @pytest.mark.parametrize("empty", [(0, 1), (0, 2), (1, 1), (1, 2)])
-def test_N1_7_no_places_are_refused(context: pumice.Context, empty: tuple[int, int]) -> None:
+def test_N1_7_empty_outputs_are_rejected(context: pumice.Context, empty: tuple[int, int]) -> None:
     """Only the batch may be 0. An unknown size is found to be 0 only at binding time."""
     shapes = [[2, 3, 4, 3], [5, 3, 2, 3]]
     shapes[empty[0]][empty[1]] = 0

@@ -45,7 +45,7 @@ def test_a_constant_carries_scales_of_channels() -> None:
         ("uint8", {"scale": [1, 2]}, "expected one where no channel_axis is given; given 2"),
     ],
 )
-def test_parameters_that_do_not_fit_are_refused(dtype: str, given: dict[str, object], text: str) -> None:
+def test_parameters_that_do_not_fit_are_rejected(dtype: str, given: dict[str, object], text: str) -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match=text):
         graph.input("x", dtype, [3, 2], **given)

@@ -116,7 +116,7 @@ def test_sequences_of_a_pool(context: pumice.Context, mode: str, least: int, mos
             np.testing.assert_allclose(loaded(given), wanted)
 
 
-def test_refusals(context: pumice.Context) -> None:
+def test_rejections(context: pumice.Context) -> None:
     texts = node("TfIdfVectorizer", mode="TF", pool_strings=["a"], ngram_counts=[0], ngram_indexes=[0],
                  min_gram_length=1, max_gram_length=1, max_skip_count=0)  # fmt: skip
     with pytest.raises(pumice.GraphError, match="expected strings, as what it knows"):
@@ -166,7 +166,7 @@ def mutated(source: onnx.ModelProto, choices: random.Random) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-def test_mutated_nodes_are_right_or_refused(context: pumice.Context) -> None:
+def test_mutated_nodes_are_right_or_rejected(context: pumice.Context) -> None:
     tests = [test for name, test in sorted(onnx_node_tests.all_tests().items()) if any(k in name for k in MUTATED)]
     choices = random.Random(4)
     loaded = 0

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import pumice
-from contrib_nodes import Array, Case, ids, random, refused
+from contrib_nodes import Array, Case, expect_error, ids, random
 
 BATCH, ROWS, KEYS, HEADS, SIZE, PAST = 2, 5, 7, 4, 6, 3
 W = HEADS * SIZE
@@ -136,7 +136,7 @@ def test_queries_keys_and_values_in_one(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("past", [0, PAST])
-def test_a_mask_of_all_places(context: pumice.Context, past: int) -> None:
+def test_a_mask_of_all_positions(context: pumice.Context, past: int) -> None:
     """The queries use the mask rows after the past, the keys its first past + seq_len columns."""
     mask = ids(BATCH, 1, 12, 12, below=2)
     mask[..., 0] = 1
@@ -164,7 +164,7 @@ def test_turns(context: pumice.Context, interleaved: int, flat: bool, single: bo
     check(context, Case("RotaryEmbedding", {"x": x, "at": at}, tables, interleaved=interleaved))
 
 
-def test_a_part_of_each_head_is_turned(context: pumice.Context) -> None:
+def test_part_of_each_head_is_rotated(context: pumice.Context) -> None:
     tables = {"cosines": random(9, 2), "sines": random(9, 2, seed=1)}
     inputs = {"x": random(BATCH, ROWS, W), "at": ids(BATCH, ROWS, below=9).astype("int64")}
     check(context, Case("RotaryEmbedding", inputs, tables, num_heads=HEADS, rotary_embedding_dim=4))
@@ -258,7 +258,9 @@ def test_sizes_that_are_not_known_before(name: str, context: pumice.Context) -> 
 
 
 @pytest.mark.parametrize(("images", "count"), [(3, 1), (2, 3), (2, 6), (2, 8), (2, 0), (1, 3), (1, 5)])
-def test_a_mask_of_another_length_is_refused_when_it_is_known(images: int, count: int, context: pumice.Context) -> None:
+def test_a_mask_of_another_length_is_rejected_when_it_is_known(
+    images: int, count: int, context: pumice.Context
+) -> None:
     loaded = pumice.load(with_open_sizes(CASES["whole, ends and begins"]).model, context)
     x = random(images, ROWS, 10)
     for fitting in (images, 2 * images):
@@ -344,5 +346,5 @@ def test_present_outputs_that_nothing_reads(context: pumice.Context) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_not_known_is_refused_by_name(case: Case, reason: str, context: pumice.Context) -> None:
-    refused(case, reason, context)
+def test_what_is_not_known_is_rejected_by_name(case: Case, reason: str, context: pumice.Context) -> None:
+    expect_error(case, reason, context)

@@ -71,7 +71,7 @@ ZEROS = ("none", "codes", "whole floats", "fractions")
 
 @pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_products_with_codes_of_all_bits_and_zero_points(context: pumice.Context, bits: int, zeros: str) -> None:
+def test_matmuls_with_codes_of_all_bits_and_zero_points(context: pumice.Context, bits: int, zeros: str) -> None:
     """K that does and does not fill the last block, with and without a bias; compared with the dequantized matmul."""
     draw = np.random.default_rng(bits)
     for depth, columns, has_bias in ((64, 5, False), (72, 8, True)):
@@ -248,7 +248,7 @@ def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, g
             np.testing.assert_allclose(one, expected, atol=0.01)
 
 
-def test_an_lstm_with_other_activations_is_refused_by_name(context: pumice.Context) -> None:
+def test_an_lstm_with_other_activations_is_rejected_by_name(context: pumice.Context) -> None:
     constants = {"W": np.zeros((1, SIZE, 16), "int8"), "R": np.zeros((1, HIDDEN, 16), "int8")}
     constants |= dict.fromkeys(("B", "lengths", "h", "c", "P"))
     constants |= {"W_scale": np.ones(1, "float32"), "W_zero": np.zeros(1, "int8")}

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 import pumice
-from contrib_nodes import Case, ids, random, refused
+from contrib_nodes import Case, expect_error, ids, random
 
 W = 24
 X = {"x": random(2, 5, W)}
@@ -64,8 +64,8 @@ def test_the_same_as_onnx_runtime(case: Case, context: pumice.Context) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else str(value),
 )
-def test_what_is_not_known_is_refused_by_name(case: Case, reason: str, context: pumice.Context) -> None:
-    refused(case, reason, context)
+def test_what_is_not_known_is_rejected_by_name(case: Case, reason: str, context: pumice.Context) -> None:
+    expect_error(case, reason, context)
 
 
 def test_operators_of_other_domains_are_not_taken_for_them(context: pumice.Context) -> None:

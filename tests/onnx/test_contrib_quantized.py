@@ -139,7 +139,7 @@ def test_quantised_gemm(context: pumice.Context, quantised: bool) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("columns", [True, False])
-def test_products_of_integers_as_floats(context: pumice.Context, bias: bool, columns: bool) -> None:
+def test_matmuls_of_integers_as_floats(context: pumice.Context, bias: bool, columns: bool) -> None:
     b_scale = np.linspace(0.01, 0.05, 5, dtype=np.float32) if columns else scale(0.02)
     weights = {
         "b": codes("int8", 6, 5, seed=1),
@@ -173,7 +173,7 @@ ACTIVATIONS: list[tuple[str, list[float]]] = [
 
 
 @pytest.mark.parametrize(("activation", "parameters"), ACTIVATIONS)
-def test_convolutions_and_products_with_an_activation(
+def test_convolutions_and_matmuls_with_an_activation(
     context: pumice.Context, activation: str, parameters: list[float]
 ) -> None:
     conv: dict[str, Array | None] = {"x": random(1, 3, 6, 5), "w": random(4, 3, 3, 3, seed=1), "b": random(4, seed=2)}

@@ -66,7 +66,7 @@ def test_a_model_gives_what_onnx_runtime_gives(name: str, context: pumice.Contex
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in HALVES]
 )
-def test_a_model_in_halves_is_as_close_as_its_depth_allows(name: str, context: pumice.Context) -> None:
+def test_a_model_in_float16_is_as_close_as_its_depth_allows(name: str, context: pumice.Context) -> None:
     pytest.importorskip("onnxruntime")
     stored = store.load(name)
     with pumice.load(stored.model, context, precision="fp16") as model:
@@ -74,7 +74,7 @@ def test_a_model_in_halves_is_as_close_as_its_depth_allows(name: str, context: p
     assert error <= run.tolerance(stored, "fp16")
 
 
-def test_caches_that_two_kernels_write_parts_of_have_no_hazard_in_shared_words() -> None:
+def test_caches_written_by_two_kernels_have_no_hazard_in_shared_words() -> None:
     """Without 16-bit stores, parts of words are stored atomically, which the validation layer counts as a read."""
     pytest.importorskip("onnxruntime")
     stored = store.load("llama.script")
@@ -88,7 +88,7 @@ def test_caches_that_two_kernels_write_parts_of_have_no_hazard_in_shared_words()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_model_that_is_not_supported_is_refused_by_name(name: str, context: pumice.Context) -> None:
+def test_a_model_that_is_not_supported_is_rejected_by_name(name: str, context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match=REFUSED[name]):
         pumice.load(store.load(name).model, context)
 

@@ -174,12 +174,12 @@ def test_other_types_of_numbers(context: pumice.Context) -> None:
         (("A", "-" * 200 + "x"), "at most 100 levels"),
     ],
 )
-def test_what_is_no_operator_is_refused(arguments: Any, message: str) -> None:
+def test_what_is_no_operator_is_rejected(arguments: Any, message: str) -> None:
     with pytest.raises(pumice.Error, match=message):
         pumice.operator(*arguments)
 
 
-def test_models_that_do_not_fit_are_refused(context: pumice.Context) -> None:
+def test_models_that_do_not_fit_are_rejected(context: pumice.Context) -> None:
     def refused(given: ModelProto, message: str, *operators: Any) -> None:
         with pytest.raises(pumice.Error, match=message):
             loaded(context, given, *operators)

@@ -231,7 +231,7 @@ def test_nodes_of_the_first_sets_are_proved(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("op", ["Dropout", "BatchNormalization"])
 @pytest.mark.parametrize("version", [1, 6])
-def test_what_is_said_to_be_in_training_is_refused(context: pumice.Context, op: str, version: int) -> None:
+def test_what_is_said_to_be_in_training_is_rejected(context: pumice.Context, op: str, version: int) -> None:
     arrays = [X] if op == "Dropout" else [X, *STATISTICS]
     with pytest.raises(pumice.UnsupportedError, match=f"{op}: is_test=0.*operator set {version}"):
         pumice.load(one(op, version, arrays), context)
@@ -248,18 +248,18 @@ def dropout(version: int, mask_is_read: bool) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("version", [1, 6, 7, 8, 9, 10, 12])
-def test_a_mask_that_nobody_reads_refuses_no_dropout(context: pumice.Context, version: int) -> None:
+def test_a_mask_that_nobody_reads_rejects_no_dropout(context: pumice.Context, version: int) -> None:
     x = r(3, 4)
     np.testing.assert_array_equal(run(context, dropout(version, False), x), np.maximum(x, 0))
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_a_mask_that_is_read_is_refused_by_name(context: pumice.Context, version: int) -> None:
+def test_a_mask_that_is_read_is_rejected_by_name(context: pumice.Context, version: int) -> None:
     with pytest.raises(pumice.UnsupportedError, match="node 'dropout.d.mask': operator Dropout: a mask of the input's"):
         pumice.load(dropout(version, True), context)
 
 
-def test_outputs_that_nothing_reads_are_no_reason_to_refuse_a_node(context: pumice.Context) -> None:
+def test_outputs_that_nothing_reads_are_no_reason_to_reject_a_node(context: pumice.Context) -> None:
     """Each of these nodes has unused outputs that the engine does not support."""
     x, scale, bias = r(2, 3, 4), np.ones(3, "float32"), np.zeros(3, "float32")
     statistics = {"s": scale, "b": bias, "m": bias, "v": scale}

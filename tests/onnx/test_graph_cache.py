@@ -17,7 +17,7 @@ import pumice
 from onnx_models import gemm, model, node, value
 from process import output_of
 from pumice._pumice import read_cache_entry, write_cache_entry
-from pumice.base.element_types import array_of
+from pumice.base.element_types import array_from_bytes
 from pumice.importer import load
 from pumice.importer.file.recipe import ConstantRecipe, Recipe
 from threads import in_threads
@@ -61,9 +61,9 @@ def imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     calls = []
     from pumice.importer import parse
 
-    original = parse.recipe_of
+    original = parse.make_recipe
     with monkeypatch.context() as patched:
-        patched.setattr(parse, "recipe_of", lambda *a: calls.append(a) or original(*a))
+        patched.setattr(parse, "make_recipe", lambda *a: calls.append(a) or original(*a))
         read(path)
     return bool(calls)
 
@@ -92,19 +92,19 @@ def test_a_second_load_gives_the_same_without_onnx(path: Path, cache: Path, monk
     assert plain(warm) == plain(read(path))
     attribute = warm.nodes[0].attributes["value"]
     assert isinstance(attribute, ConstantRecipe)
-    np.testing.assert_array_equal(array_of(attribute.raw, "float32", [1]), [0.5])
+    np.testing.assert_array_equal(array_from_bytes(attribute.raw, "float32", [1]), [0.5])
 
 
 def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None:
     read(path)
     assert entry_of(cache).stat().st_size < 8000  # w and v have 4,800 bytes each, s has 2,400
-    places = {name: c.place for name, c in read(path).constants.items()}
+    places = {name: c.tensor_location for name, c in read(path).constants.items()}
     data = path.read_bytes()
     for name in ("w", "v"):
         place = places[name]
         assert place is not None
         found = np.frombuffer(data, np.float32, 1200, place.offset)
-        np.testing.assert_array_equal(found, array_of(read(path).constants[name].raw, "float32", [1200]))
+        np.testing.assert_array_equal(found, array_from_bytes(read(path).constants[name].raw, "float32", [1200]))
 
 
 def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
@@ -112,7 +112,8 @@ def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     code = (
         "import sys, pumice.importer.load\n"
         "pumice.importer.load.load_graph(sys.argv[1])\n"
-        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.operator_table') if name in sys.modules])"
+        "names = ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.operator_table')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
     assert "onnx" in cold
@@ -136,7 +137,7 @@ def test_another_file_is_another_entry(path: Path, cache: Path, monkeypatch: pyt
     proto.graph.initializer[2].raw_data = np.zeros(30, np.float32).tobytes()
     onnx.save(proto, path)
     assert imports(path, monkeypatch)
-    np.testing.assert_array_equal(array_of(read(path).constants["b"].raw, "float32", [30]), np.zeros(30))
+    np.testing.assert_array_equal(array_from_bytes(read(path).constants["b"].raw, "float32", [30]), np.zeros(30))
     assert len([*(cache / "graphs").iterdir()]) == 2
 
 
@@ -250,12 +251,12 @@ def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
     length = int.from_bytes(body[:8], "little")
     structure = json.loads(body[8 : 8 + length])
     structure[change] = value
-    assert write_cache_entry("graphs", entry.stem, load.payload(structure, body[8 + length :]))
+    assert write_cache_entry("graphs", entry.stem, load.encode_entry(structure, body[8 + length :]))
     assert imports(path, monkeypatch)
     assert entry.read_bytes() == good
 
 
-def test_weights_beside_the_model_are_places_in_their_file(
+def test_external_weights_are_offsets_in_their_file(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "gemm.onnx"
@@ -264,7 +265,7 @@ def test_weights_beside_the_model_are_places_in_their_file(
     assert not imports(path, monkeypatch)
     weights = (tmp_path / "weights.bin").read_bytes()
     changed = np.full(12, 2, np.float32).tobytes()
-    place = read(path).constants["w"].place
+    place = read(path).constants["w"].tensor_location
     assert place is not None
     (tmp_path / "weights.bin").write_bytes(weights[: place.offset] + changed + weights[place.offset + 48 :])
     assert bytes(read(path).constants["w"].raw) == changed  # not the cached old value

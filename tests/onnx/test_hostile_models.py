@@ -15,7 +15,7 @@ from onnx import helper
 import pumice
 from onnx_models import model, node, value
 from process import python
-from pumice.base.errors import InputError, binding_error, bounded, graph_error, unsupported_error
+from pumice.base.errors import InputError, binding_error, graph_error, truncate_middle, unsupported_error
 from pumice.model import model_values as model_values
 
 LONG = 16 << 10  # maximum characters of a message, including the note about the omitted part
@@ -39,12 +39,12 @@ def doubling(levels: int, calls: int = 2) -> onnx.ModelProto:
     return proto
 
 
-def test_functions_that_call_each_other_2_to_the_39_times_are_refused(context: pumice.Context) -> None:
+def test_functions_that_call_each_other_2_to_the_39_times_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match=f"at most 1048576 nodes.*given {2**39} nodes"):
         pumice.load(doubling(39), context)
 
 
-def test_functions_with_large_tensors_are_refused_by_their_bytes(context: pumice.Context) -> None:
+def test_functions_with_large_tensors_are_rejected_by_their_bytes(context: pumice.Context) -> None:
     proto = doubling(18)
     tensor = onnx.numpy_helper.from_array(np.zeros(4096, "float32"), "t")
     proto.functions[-1].node.append(helper.make_node("Constant", [], ["unused"], value=tensor))
@@ -60,7 +60,7 @@ def test_functions_within_the_limits_run(context: pumice.Context) -> None:
         np.testing.assert_array_equal(loaded(x), -x)
 
 
-def test_functions_that_nest_thousands_deep_are_refused(context: pumice.Context) -> None:
+def test_functions_that_nest_thousands_deep_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="functions"):
         pumice.load(doubling(3000, calls=1), context)
 
@@ -73,7 +73,7 @@ def split(sizes: list[Any], **attributes: Any) -> onnx.ModelProto:
     return model(nodes, [value("x", sizes)], constants={"at": np.array(3)})
 
 
-def test_millions_of_parts_are_no_millions_of_values(context: pumice.Context) -> None:
+def test_millions_of_split_outputs_are_not_millions_of_values(context: pumice.Context) -> None:
     """Loading takes as long as for a few parts: they are created when the program runs."""
     code = """
 import resource, sys, onnx, pumice
@@ -97,10 +97,10 @@ def test_parts_behind_the_limit_are_the_same_ones(context: pumice.Context) -> No
         np.testing.assert_array_equal(loaded(x, loop_timeout=None), x[3:4])
 
 
-def test_more_tensors_than_a_call_gives_as_arrays_are_refused_by_name(
+def test_more_tensors_than_a_call_gives_as_arrays_are_rejected_by_name(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_values, "_MOST_ARRAYS", 5)
+    monkeypatch.setattr(model_values, "_MAX_ARRAYS", 5)
     proto = model([node("SplitToSequence", ["x"], ["y"], axis=0)], [value("x", ["N", 2])])
     with pumice.load(proto, context) as loaded:
         assert len(loaded(np.zeros((5, 2), "float32"))) == 5
@@ -149,12 +149,12 @@ def test_a_device_is_no_file_of_weights(context: pumice.Context, tmp_path: Path)
         pumice.load(tmp_path / "model.onnx", context)
 
 
-def test_a_pipe_without_an_end_is_refused(
+def test_a_pipe_without_an_end_is_rejected(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pumice.importer.file import model_file
 
-    monkeypatch.setattr(model_file, "_MOST_PIPED", 1 << 16)
+    monkeypatch.setattr(model_file, "_MAX_PIPE_BYTES", 1 << 16)
     os.mkfifo(tmp_path / "pipe")
 
     def write() -> None:
@@ -224,11 +224,11 @@ def test_a_text_is_cut_between_its_characters(context: pumice.Context) -> None:
 
 def test_what_is_left_of_a_text_is_its_beginning_and_its_end() -> None:
     text = "begin" + "-" * 100_000 + "end"
-    cut = bounded(text)
+    cut = truncate_middle(text)
     assert cut.startswith("begin-")
     assert cut.endswith("-end")
     assert f"({len(text) - LONG} characters of this message are left out)" in cut
-    assert bounded("short") == "short"
+    assert truncate_middle("short") == "short"
     for error in (
         graph_error("node", text, "wrong"),
         binding_error("K5", text, "one", text),

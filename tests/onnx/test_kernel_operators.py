@@ -133,7 +133,7 @@ void main() {
     assert pumice.validate(one, [X], progress=None).ok
 
 
-def test_a_text_alone_makes_what_is_like_its_input(context: pumice.Context) -> None:
+def test_a_source_alone_returns_an_output_like_its_input(context: pumice.Context) -> None:
     body = pumice.Kernel.from_body("buffer_st1(y, i, buffer_ld1(x, i) * afp(3));", {"x": "sfp"}, {"y": "sfp"}, context)
     for kernel in (body, body.source):
         one = loaded(context, model([node("Triple")]), Triple=kernel)
@@ -167,7 +167,7 @@ def test_devices_that_bind_at_coarse_boundaries_get_copies(context: pumice.Conte
         test_several_outputs_of_several_types(coarse, "fp16")
 
 
-def test_devices_without_halves_in_memory_pack_them(context: pumice.Context) -> None:
+def test_devices_without_float16_in_memory_pack_them(context: pumice.Context) -> None:
     with lesser(context, {}, ["storageBuffer16BitAccess", "shaderInt64"]) as packed:
         test_parts_of_other_tensors_and_transposed_ones(packed)
         for precision, tolerance in (("fp16", 4e-3), ("bf16", 3e-2)):
@@ -393,7 +393,7 @@ def test_a_wrong_kernel_is_reduced_to_its_node(context: pumice.Context) -> None:
         ({"tolerance": -1}, "tolerance: expected a number of at least 0"),
     ],
 )
-def test_what_is_no_operator_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_what_is_no_operator_is_rejected(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(pumice.Error, match=message):
         softcap(**arguments)
 
@@ -440,7 +440,7 @@ def test_rules_that_do_not_fit_name_node_and_kernel(
     assert "cap_it" in str(raised.value) and "my.domain::Softcap" in str(raised.value)
 
 
-def test_models_that_do_not_fit_are_refused(context: pumice.Context) -> None:
+def test_models_that_do_not_fit_are_rejected(context: pumice.Context) -> None:
     def refused(given: ModelProto, message: str, **kernels: Any) -> None:
         with pytest.raises(pumice.Error, match=message):
             loaded(context, given, **(kernels or {"Softcap": softcap()}))
@@ -471,7 +471,7 @@ def test_no_file_brings_a_kernel_of_its_own(context: pumice.Context) -> None:
         pumice.load(model([made]), context)
 
 
-def test_a_kernel_that_chooses_its_own_storage_is_refused(context: pumice.Context) -> None:
+def test_a_kernel_that_chooses_its_own_storage_is_rejected(context: pumice.Context) -> None:
     for options in ({"options": pumice.ShaderOptions()}, {"debug": True}):
         with pytest.raises(pumice.Error, match="without options= and debug="):
             pumice.kernel_operator(pumice.Kernel(SOFTCAP, context, **options))

@@ -90,7 +90,7 @@ def test_elements_are_moved(context: pumice.Context, dtype: str, op: str, consta
         np.testing.assert_array_equal(pumice.load(proto, context, precision)(real), move(real))
 
 
-def test_two_tensors_of_4_bits_are_joined_and_split(context: pumice.Context) -> None:
+def test_two_4_bit_tensors_are_concatenated_and_split(context: pumice.Context) -> None:
     nodes = [
         node("Cast", ["x"], ["a"], to=TensorProto.INT4),
         node("Concat", ["a", "a"], ["b"], axis=1),

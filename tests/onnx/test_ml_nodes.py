@@ -183,7 +183,7 @@ def test_labels_that_stand_for_numbers(context: pumice.Context) -> None:
     check(context, model("LabelEncoder", 1, TensorProto.INT64, **options), x)
 
 
-def test_what_is_not_there_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_is_not_there_is_rejected_by_name(context: pumice.Context) -> None:
     labels = {"coefficients": [1.0] * 8, "intercepts": [0.0, 0.0]}
     with pytest.raises(pumice.UnsupportedError, match="post_transform = 'PROBIT'"):
         pumice.load(model("LinearClassifier", 2, classlabels_ints=[0, 1], post_transform="PROBIT", **labels), context)
@@ -209,7 +209,7 @@ def test_probabilities_of_pairs_in_less_precision(context: pumice.Context, preci
     np.testing.assert_allclose(coarse, exact, atol=0.02)
 
 
-def test_support_vectors_that_do_not_fit_are_refused(context: pumice.Context) -> None:
+def test_support_vectors_that_do_not_fit_are_rejected(context: pumice.Context) -> None:
     own = {"kernel_type": "RBF", "kernel_params": [0.3, 0.0, 0.0], "rho": [0.5], "support_vectors": [0.5] * 8}
     regressor = {**own, "coefficients": [1.0, 2.0], "n_supports": 2}
     classifier = {**own, "vectors_per_class": [1, 1], "classlabels_ints": [4, 5], "coefficients": [1.0, -1.0]}

@@ -319,7 +319,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_wrong_loops_are_refused(context: pumice.Context, message: str) -> None:
+def test_wrong_loops_are_rejected(context: pumice.Context, message: str) -> None:
     given: dict[str, Any] = {"inputs": ["m", "c", "x"], "body": adding(), **WRONG[message]}
     attributes = {"body": given["body"]} if given["body"] else {}
     nodes = [node("Loop", given["inputs"], ["y"], name="loop", **attributes)]
@@ -328,14 +328,14 @@ def test_wrong_loops_are_refused(context: pumice.Context, message: str) -> None:
         pumice.load(proto, context)
 
 
-def test_more_results_than_a_tensor_can_hold_are_refused(context: pumice.Context) -> None:
+def test_more_results_than_a_tensor_can_hold_are_rejected(context: pumice.Context) -> None:
     proto = repeated(adding(scanned=True), outputs=("y", "s"), m=scalar(2**62), c=np.array(True))
     proto.graph.input[0].CopyFrom(value("x", [2, 4]))
     with pytest.raises(pumice.GraphError, match="'loop/ConstantOfShape.*elements"):
         pumice.load(proto, context)
 
 
-def test_a_subgraph_that_reads_its_own_node_is_refused(context: pumice.Context) -> None:
+def test_a_subgraph_that_reads_its_own_node_is_rejected(context: pumice.Context) -> None:
     then = subgraph([node("Neg", ["y"], ["t"])], [], [value("t")])
     proto = model([node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=then)], [value("c", [], BOOL)])
     with pytest.raises(pumice.GraphError, match="'if': needs its own result"):

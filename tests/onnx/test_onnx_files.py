@@ -96,7 +96,7 @@ def test_a_function_that_is_called_in_a_branch_and_has_one_itself() -> None:
         check(proto, np.array(condition), waves(3, 4))
 
 
-def test_functions_of_one_name_told_apart_by_their_overload() -> None:
+def test_functions_of_one_name_distinguished_by_their_overload() -> None:
     nodes = [node("Twice", ["x"], ["t"], domain="local"), node("Twice", ["t"], ["y"], domain="local")]
     functions = []
     for call, op, overload in zip(nodes, ("Add", "Mul"), ("sum", "product"), strict=True):
@@ -119,7 +119,7 @@ def test_a_function_with_an_operator_set_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("through", [False, True])
-def test_a_function_that_calls_itself_is_refused(through: bool) -> None:
+def test_a_function_that_calls_itself_is_rejected(through: bool) -> None:
     one = local("One", [node("Two" if through else "One", ["a"], ["b"], domain="local")], ["a"], ["b"])
     two = local("Two", [node("One", ["a"], ["b"], domain="local")], ["a"], ["b"])
     with pytest.raises(pumice.GraphError, match="functions"):

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from pumice.importer.composed.operator_table import COMPOSED
 from pumice.importer.file.model_file import ModelFile
-from pumice.importer.parse import parse, recipe_of
+from pumice.importer.parse import make_recipe, parse_model
 
 Array = np.ndarray[Any, Any]
 
@@ -44,12 +44,12 @@ def check(proto: onnx.ModelProto, inputs: dict[str, Array]) -> None:
 
 def operators(proto: onnx.ModelProto) -> list[str]:
     file = ModelFile(proto)
-    return [node.op for node in recipe_of(parse(file), file).nodes]
+    return [node.op for node in make_recipe(parse_model(file), file).nodes]
 
 
 def test_several_calls_with_names_of_their_bodies() -> None:
     """One with an omitted input, one on another's output, one on a weight; a model value shares a name with the body."""
-    inner = [node.output[0] for node in parse(ModelFile(cropped())).graph.node]
+    inner = [node.output[0] for node in parse_model(ModelFile(cropped())).graph.node]
     assert "Y" in inner
     taken = next(name for name in inner if name != "Y")
     nodes = [
@@ -93,7 +93,7 @@ def test_what_a_body_needs_and_is_not_there_is_named_with_the_function(monkeypat
         pumice.load(model([node], {"x": ramp(3)}, ["y"]))
 
 
-def test_a_function_whose_types_are_unknown_is_refused() -> None:
+def test_a_function_whose_types_are_unknown_is_rejected() -> None:
     nodes = [
         helper.make_node("Wobble", ["x"], ["q"], domain="far"),
         helper.make_node("CenterCropPad", ["q", "sizes"], ["y"]),

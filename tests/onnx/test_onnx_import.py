@@ -17,7 +17,7 @@ from onnx_models import constant, gemm, model, node, recipe, relu, value
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.recipe import ConstantRecipe
 from pumice.importer.load import load_graph
-from pumice.importer.parse import parse, recipe_of
+from pumice.importer.parse import make_recipe, parse_model
 from pumice.onnx import import_graph
 from tensor_arrays import NUMPY_DTYPES
 
@@ -44,7 +44,7 @@ def without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x3a\xff\xff\xff\xff\x0f", "ONNX model"),
     ],
 )
-def test_bytes_that_are_no_model_are_refused(data: bytes, reason: str) -> None:
+def test_bytes_that_are_no_model_are_rejected(data: bytes, reason: str) -> None:
     with pytest.raises(pumice.GraphError, match=reason):
         import_graph(data)
 
@@ -58,7 +58,7 @@ def with_length(data: bytes) -> bytes:
     return coded + bytes([length]) + data
 
 
-def test_deeply_nested_bytes_are_refused() -> None:
+def test_deeply_nested_bytes_are_rejected() -> None:
     graph_of_attribute, attribute_of_node, node_of_graph, graph_of_model = b"\x32", b"\x2a", b"\x0a", b"\x3a"
     data = b""
     for _ in range(100):
@@ -68,7 +68,7 @@ def test_deeply_nested_bytes_are_refused() -> None:
         import_graph(graph_of_model + with_length(node_of_graph + with_length(data)))
 
 
-def test_names_that_are_no_text_are_refused() -> None:
+def test_names_that_are_no_text_are_rejected() -> None:
     data = gemm().SerializeToString()
     for name in (b"gemm.sum", b"Gemm", b"small", b"Relu"):
         assert data.count(name) >= 1
@@ -76,7 +76,7 @@ def test_names_that_are_no_text_are_refused() -> None:
             import_graph(data.replace(name, b"\xff" + name[1:]))
 
 
-def test_every_truncation_is_refused() -> None:
+def test_every_truncation_is_rejected() -> None:
     data = gemm().SerializeToString()
     for length in range(len(data) - 1):
         with pytest.raises((pumice.GraphError, pumice.UnsupportedError)):
@@ -114,7 +114,7 @@ def test_paths_bytes_and_protos_are_the_same(tmp_path: Path) -> None:
     data = proto.SerializeToString()
     for source in (path, str(path), data, bytearray(data), memoryview(data), proto):
         file = ModelFile(source)
-        made = recipe_of(parse(file), file)
+        made = make_recipe(parse_model(file), file)
         assert [n.op for n in made.nodes] == ["Gemm", "Relu"]
         assert constant(made, "w").shape == (4, 3)
 
@@ -238,7 +238,7 @@ def test_a_broken_rule_is_named(case: str) -> None:
     assert caught.value.node == name
 
 
-def test_an_initializer_given_twice_is_refused() -> None:
+def test_an_initializer_given_twice_is_rejected() -> None:
     proto = gemm()
     proto.graph.initializer.append(proto.graph.initializer[0])
     with pytest.raises(pumice.GraphError, match="initializer 'w': is given twice"):
@@ -304,7 +304,7 @@ def test_numbers_that_are_no_operator_set(version: int) -> None:
         import_graph(proto)
 
 
-def test_an_operator_set_too_old_is_refused_with_all_else() -> None:
+def test_an_operator_set_too_old_is_rejected_with_all_else() -> None:
     with pytest.raises(pumice.UnsupportedError, match=r"operator set 0 \(known are 1") as caught:
         import_graph(model([node("Wobble")], opset=0))
     assert len(caught.value.items) == 2

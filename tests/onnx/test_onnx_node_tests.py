@@ -30,7 +30,7 @@ def rows(text: str) -> dict[str, str]:
 
 @pytest.mark.skipif(onnx.__version__ not in PAGE.read_text().splitlines()[2], reason="the page is of another onnx")
 @pytest.mark.parametrize("k", range(PARTS))
-def test_all_node_tests_pass_or_are_refused_as_the_page_says(context: pumice.Context, k: int) -> None:
+def test_all_node_tests_pass_or_are_rejected_as_the_page_says(context: pumice.Context, k: int) -> None:
     names = part(k)
     outcomes = list(onnx_node_tests.outcomes(names))
     assert [outcome for outcome in outcomes if outcome.kind == WRONG] == []

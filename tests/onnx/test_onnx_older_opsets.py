@@ -88,6 +88,6 @@ def test_what_the_newest_form_cannot_say_is_unsupported() -> None:
         import_graph(proto)
 
 
-def test_an_operator_without_its_first_input_is_refused() -> None:
+def test_an_operator_without_its_first_input_is_rejected() -> None:
     with pytest.raises(pumice.GraphError, match="first input"):
         import_graph(model([node("Clip", [])], opset=9))

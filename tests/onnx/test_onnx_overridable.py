@@ -65,7 +65,7 @@ def test_without_asking_they_are_constants_and_the_error_says_how(context: pumic
 
 
 @pytest.mark.parametrize("wanted", [["k"], ["x"], ["w", "k"], "w"])
-def test_what_is_no_such_initializer_is_refused(wanted: Any) -> None:
+def test_what_is_no_such_initializer_is_rejected(wanted: Any) -> None:
     with pytest.raises(pumice.BindingError, match=f"'{wanted[-1]}': expected"):
         pumice.load(with_inputs(), overridable=wanted)
     with pytest.raises(pumice.BindingError, match="of which there are none"):
@@ -73,7 +73,7 @@ def test_what_is_no_such_initializer_is_refused(wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("wanted", [5, [5], {"w": True}, b"w", np.True_])
-def test_what_is_no_list_of_names_is_refused(wanted: Any) -> None:
+def test_what_is_no_list_of_names_is_rejected(wanted: Any) -> None:
     with pytest.raises(pumice.BindingError, match="overridable '.*': expected True, False or a list of names; given"):
         pumice.load(with_inputs(), overridable=wanted)
 
@@ -85,7 +85,7 @@ def test_names_may_come_as_a_tuple_or_a_set(context: pumice.Context, wanted: Any
         assert pumice.load(with_inputs(), context, overridable=none).overridable == []
 
 
-def test_a_value_of_a_wrong_shape_or_type_is_refused(context: pumice.Context) -> None:
+def test_a_value_of_a_wrong_shape_or_type_is_rejected(context: pumice.Context) -> None:
     loaded = pumice.load(with_inputs(), context, overridable=True)
     with pytest.raises(pumice.BindingError, match=r"input 'w'.*\[4, 3\].*\[3, 4\]"):
         loaded(X, w=np.zeros((3, 4), np.float32))
@@ -93,7 +93,7 @@ def test_a_value_of_a_wrong_shape_or_type_is_refused(context: pumice.Context) ->
         loaded(X, b=np.zeros(3))
 
 
-def test_an_initializer_that_is_not_what_the_input_says_is_refused() -> None:
+def test_an_initializer_that_is_not_what_the_input_says_is_rejected() -> None:
     proto = with_inputs()
     proto.graph.input[0].CopyFrom(value("w", [4, 5]))
     pumice.load(proto)

@@ -93,7 +93,7 @@ def test_a_scan_of_nothing_gives_no_rows(context: pumice.Context) -> None:
     assert states.shape == differences.shape == (0, 3)
 
 
-def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
+def test_slices_of_other_lengths_are_rejected(context: pumice.Context) -> None:
     proto = scanning()
     for info, length in zip(proto.graph.input[1:], ("T", "U"), strict=True):
         info.CopyFrom(value(info.name, [length, 3]))
@@ -106,20 +106,20 @@ def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("length", [5, "T"])
-def test_more_slices_than_the_engine_counts_are_refused(
+def test_more_slices_than_the_engine_counts_are_rejected(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch, length: int | str
 ) -> None:
     """Loop counts are int32, so 2^31 iterations are too many; the test lowers the limit to 4."""
     proto = scanning()
     for info in proto.graph.input[1:]:
         info.CopyFrom(value(info.name, [length, 3]))
-    monkeypatch.setattr(loops, "_MOST_TRIPS", 4)
+    monkeypatch.setattr(loops, "_MAX_TRIPS", 4)
     expected = "scan/Reshape" if length == "T" else "'p': expected at most 4 slices, given 5"
     with pytest.raises(pumice.GraphError, match=expected):
         pumice.load(proto, context)(ramp(3), ramp(5, 3), ramp(5, 3))
 
 
-def test_more_slices_than_an_int32_holds_are_refused_at_load(context: pumice.Context) -> None:
+def test_more_slices_than_an_int32_holds_are_rejected_at_load(context: pumice.Context) -> None:
     proto = scanning()
     for info in proto.graph.input[1:]:
         info.CopyFrom(value(info.name, [2**31, 1]))
@@ -179,7 +179,7 @@ def test_lengths_of_nothing_and_beyond_the_rows(
 @pytest.mark.parametrize(
     ("lengths", "constants", "expected"), [([1, -1], "", "at least 0"), ([1, 4], "p", "0 to 3"), ([3, 0], "p", None)]
 )
-def test_constant_lengths_that_there_are_not_are_refused(
+def test_constant_lengths_that_there_are_not_are_rejected(
     context: pumice.Context, lengths: list[int], constants: str, expected: str | None
 ) -> None:
     proto = batched(True, [0, 0])
@@ -194,7 +194,7 @@ def test_constant_lengths_that_there_are_not_are_refused(
         pumice.load(proto, context)
 
 
-def test_a_batched_scan_that_says_too_little_is_refused() -> None:
+def test_a_batched_scan_that_says_too_little_is_rejected() -> None:
     for changed in ({"num_scan_inputs": 9}, {"directions": [0]}):
         proto = batched(False, [0, 0])
         for attribute in proto.graph.node[0].attribute:
@@ -209,7 +209,7 @@ def test_a_batched_scan_that_says_too_little_is_refused() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("first", "row"), [([1, 3], [2, 3]), ([3], [2, 3]), ([2, 1], [2, 3]), ([], [1])])
-def test_a_state_that_changes_its_shape_is_refused(
+def test_a_state_that_changes_its_shape_is_rejected(
     context: pumice.Context, first: list[int], row: list[int], known: bool
 ) -> None:
     """A Loop may change the shape of its state; a Scan may not, as in ONNX Runtime."""

@@ -247,7 +247,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("op", REFUSED)
-def test_what_computes_with_strings_is_refused_by_name(op: str) -> None:
+def test_what_computes_with_strings_is_rejected_by_name(op: str) -> None:
     nodes = [node("Identity", ["x"], ["z"]), REFUSED[op], node("Det", ["q"], ["w"])]
     nodes[1].input[:] = ["z"] * len(nodes[1].input)
     inputs = [X_IN, value("q", [2, 2])]
@@ -270,7 +270,7 @@ def test_numbers_do_not_become_strings() -> None:
 
 
 @pytest.mark.parametrize("given", [np.zeros(2), np.array(["a", 1], object), np.array([b"a", b"b"]), [1, 2]])
-def test_what_holds_no_strings_is_refused(context: pumice.Context, given: Any) -> None:
+def test_what_holds_no_strings_is_rejected(context: pumice.Context, given: Any) -> None:
     loaded = pumice.load(model([node("Identity")], [value("x", [2], STRING)]), context)
     with pytest.raises(pumice.BindingError, match="input 'x': expected an array of str; given"):
         loaded(given)
@@ -287,19 +287,19 @@ def test_a_nul_at_the_end_is_kept(context: pumice.Context) -> None:
     assert single("b\0").tolist() == "b\0"
 
 
-def test_strings_of_the_model_and_of_the_call_are_told_apart() -> None:
+def test_strings_of_the_model_and_of_the_call_are_distinguished() -> None:
     strings = CallStrings(StringTable(["a", "b"]))
-    places = strings.encoded(np.array([["b", "x"], ["y", "a"]], object), "x")
-    assert strings.decoded(places).tolist() == [["b", "x"], ["y", "a"]]
+    places = strings.encode(np.array([["b", "x"], ["y", "a"]], object), "x")
+    assert strings.decode(places).tolist() == [["b", "x"], ["y", "a"]]
     for place, text in enumerate(["a", "b", "x", "y"]):
-        single = strings.decoded(np.array(place))
+        single = strings.decode(np.array(place))
         assert (single.shape, single.dtype, single.item()) == ((), object, text)
-    known = strings.decoded(np.array([1, 1, 0]))
+    known = strings.decode(np.array([1, 1, 0]))
     known[0] = "changed"
-    assert strings.decoded(np.array([1])).tolist() == ["b"]
+    assert strings.decode(np.array([1])).tolist() == ["b"]
 
 
-def test_a_mapper_without_categories_is_refused() -> None:
+def test_a_mapper_without_categories_is_rejected() -> None:
     for attributes in ({"cats_int64s": [1]}, {}):
         with pytest.raises(
             pumice.GraphError, match="node 'it': attribute 'cats_strings': expected strings, given None"
@@ -377,7 +377,7 @@ def test_pipelines_of_scikit_learn_with_labels_or_columns_of_words(context: pumi
 
 
 @pytest.mark.parametrize("op", ["Loop", "Scan", "SequenceMap"])
-def test_a_body_under_another_name_is_refused_by_the_node(op: str) -> None:
+def test_a_body_under_another_name_is_rejected_by_the_node(op: str) -> None:
     inner = subgraph([node("Identity", ["i"], ["j"])], [value("i", [])], [value("j", [])])
     proto = model([node(op, ["", "", "x"], ["y"], name="looped", bodi=inner)], [value("x", [])], ["y"])
     with pytest.raises(pumice.Error, match="looped"):

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import constant, gemm, model, node, subgraph, value
 from process import output_of
-from pumice.importer.file.model_file import OWN_FILE, ModelFile, skeleton
-from pumice.importer.parse import parse, recipe_of
+from pumice.importer.file.model_file import MODEL_FILE_LOCATION, ModelFile, skeleton
+from pumice.importer.parse import make_recipe, parse_model
 from pumice.onnx import import_graph
 from tensor_arrays import waves
 
@@ -89,7 +89,7 @@ def test_a_file_object_of_text_is_a_type_error() -> None:
         pumice.load(io.StringIO("model"))  # type: ignore[arg-type]
 
 
-def test_a_link_out_of_the_models_folder_is_refused(outside: Path) -> None:
+def test_a_link_out_of_the_models_folder_is_rejected(outside: Path) -> None:
     weights, target = outside.parent / "all.bin", outside.parent.parent / "secret.bin"
     weights.rename(target)
     weights.symlink_to(target)
@@ -116,7 +116,7 @@ def test_links_of_a_store_of_files_are_followed(outside: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
-def test_weights_that_are_no_regular_file_are_refused(outside: Path, kind: str) -> None:
+def test_weights_that_are_no_regular_file_are_rejected(outside: Path, kind: str) -> None:
     weights = outside.parent / "all.bin"
     weights.unlink()
     if kind == "folder":
@@ -134,7 +134,7 @@ def test_a_model_that_is_a_folder_is_an_os_error(tmp_path: Path) -> None:
         pumice.load(tmp_path)
 
 
-def test_a_place_past_the_end_names_both_numbers(outside: Path) -> None:
+def test_an_offset_past_the_end_names_both_numbers(outside: Path) -> None:
     weights = outside.parent / "all.bin"
     size = weights.stat().st_size
     os.truncate(weights, size - 8)
@@ -220,7 +220,7 @@ def test_the_skeleton_is_the_model_without_large_tensors(make: Any) -> None:
         if tensor.name in "bs":
             assert not entries and tensor == whole
             continue
-        assert entries["location"] == OWN_FILE
+        assert entries["location"] == MODEL_FILE_LOCATION
         begin = int(entries["offset"])
         assert data[begin : begin + int(entries["length"])] == numpy_helper.to_array(whole).tobytes()
 
@@ -245,12 +245,12 @@ def test_what_is_no_protobuf_has_no_skeleton(end: bytes) -> None:
     assert bytes(skeleton(data)) == data
 
 
-def test_a_place_in_the_file_itself_cannot_be_given_past_its_end() -> None:
+def test_an_offset_in_the_model_file_past_its_end() -> None:
     proto = wide()
     tensor = proto.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, entry in (("location", OWN_FILE), ("offset", "1000000"), ("length", "1024")):
+    for key, entry in (("location", MODEL_FILE_LOCATION), ("offset", "1000000"), ("length", "1024")):
         tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=entry))
     with pytest.raises(pumice.GraphError, match="tensor 'w'"):
         pumice.load(proto.SerializeToString())
@@ -279,7 +279,7 @@ def edit(path: Path, **entries: str) -> None:
 def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
     path = with_weights_beside(tmp_path)
     file = ModelFile(path)
-    made = recipe_of(parse(file), file)
+    made = make_recipe(parse_model(file), file)
     for tensor in gemm().graph.initializer:
         np.testing.assert_array_equal(constant(made, tensor.name), numpy_helper.to_array(tensor))
 
@@ -294,7 +294,7 @@ def test_a_missing_file_of_weights_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_cache")
-def test_a_short_file_of_weights_is_refused(tmp_path: Path) -> None:
+def test_a_short_file_of_weights_is_rejected(tmp_path: Path) -> None:
     path = with_weights_beside(tmp_path)
     (tmp_path / "weights.bin").write_bytes(bytes(20))
     with pytest.raises(pumice.GraphError, match="given a file of 20 bytes"):
@@ -303,7 +303,7 @@ def test_a_short_file_of_weights_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_cache")
 @pytest.mark.parametrize("location", ["/etc/hostname", "../weights.bin", "a/../../weights.bin", "", "a\0b"])
-def test_weights_outside_of_the_models_folder_are_refused(tmp_path: Path, location: str) -> None:
+def test_weights_outside_of_the_models_folder_are_rejected(tmp_path: Path, location: str) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     path = with_weights_beside(inner)
@@ -317,7 +317,7 @@ def test_weights_outside_of_the_models_folder_are_refused(tmp_path: Path, locati
 @pytest.mark.parametrize(
     ("key", "given"), [("offset", "-4"), ("length", "-1"), ("offset", "x"), ("length", "8"), ("offset", str(1 << 70))]
 )
-def test_a_wrong_place_of_weights_is_refused(tmp_path: Path, key: str, given: str) -> None:
+def test_a_wrong_offset_of_weights_is_rejected(tmp_path: Path, key: str, given: str) -> None:
     path = with_weights_beside(tmp_path)
     edit(path, **{key: given})
     with pytest.raises(pumice.GraphError, match="tensor 'w'"):

@@ -149,7 +149,7 @@ def test_joining_what_comes_in(context: pumice.Context, new_axis: int, axis: int
         loaded(s=[ramp(2, 3), ramp(3, 4)])
 
 
-def test_what_is_no_sequence_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_is_no_sequence_is_rejected_by_name(context: pumice.Context) -> None:
     loaded = pumice.load(given([node("SequenceLength", ["s"])], value("y", [], INT64)), context)
     assert str(loaded.inputs[0]) == "s: sequence of float32"
     assert loaded(s=[], i=np.array(0), x=ramp(1)) == 0
@@ -164,7 +164,7 @@ def test_what_is_no_sequence_is_refused_by_name(context: pumice.Context) -> None
             pumice.load(given([wrong], value("y", None)), context)
 
 
-def test_wrong_sequence_nodes_are_refused_by_name() -> None:
+def test_wrong_sequence_nodes_are_rejected_by_name() -> None:
     inner = subgraph([node("Identity", ["i"], ["j"])], [sequence("i")], [sequence("j")])
     in_place_of_tensors = node("SequenceMap", ["s"], ["y"], name="it", body=inner)
     branch = subgraph([node("SequenceConstruct", [], ["j"], name="it")], [], [sequence("j")])
@@ -313,7 +313,7 @@ def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
 
 @pytest.mark.parametrize("at", [-3, -1, 0, 2, -4, -5, 3, 100])
 @pytest.mark.parametrize("is_computed", [False, True])
-def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
+def test_a_position_outside_of_a_sequence_of_unknown_length_is_rejected(
     context: pumice.Context, at: int, is_computed: bool
 ) -> None:
     info = helper.make_tensor_value_info
@@ -339,7 +339,7 @@ def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
 @pytest.mark.parametrize("at", [-4, -3, -1, 0, 2, 3, 4, 100])
 @pytest.mark.parametrize("is_computed", [False, True])
 @pytest.mark.parametrize("op", ["SequenceInsert", "SequenceErase", "SequenceAt"])
-def test_a_refused_position_is_named_with_the_length_of_the_sequence(
+def test_a_rejected_position_is_named_with_the_length_of_the_sequence(
     context: pumice.Context, op: str, is_computed: bool, at: int
 ) -> None:
     """Insertion after the last tensor is allowed. A sequence whose length is set by the call behaves like one of known length."""

@@ -45,7 +45,7 @@ def test_any_other_name_is_an_equality(context: pumice.Context, name: str) -> No
             assert (caught.value.rule, caught.value.tensor) == ("K10", where)
 
 
-def test_sizes_of_such_names_are_told_apart_in_loops(context: pumice.Context) -> None:
+def test_sizes_of_such_names_are_distinguished_in_loops(context: pumice.Context) -> None:
     """A loop output is as long as what it gathers; two inputs called "?" may have different sizes."""
     body = helper.make_graph(
         [node("Identity", ["go"], ["on"]), node("Add", ["b", "b"], ["row"])],

@@ -126,7 +126,7 @@ def test_a_function_imports_another_operator_set(context: pumice.Context, name: 
 
 
 @pytest.mark.parametrize("name", ["Clip 9 in 18", "ReduceSum 18 in 11", "Softmax 11 in 18, of a matrix"])
-def test_the_nodes_of_such_a_function_are_judged_by_its_own_set(context: pumice.Context, name: str) -> None:
+def test_the_nodes_of_such_a_function_are_checked_by_its_own_set(context: pumice.Context, name: str) -> None:
     version, body, model_version, _ = FUNCTIONS[name]
     proto = called(body, version, model_version)
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
@@ -157,7 +157,7 @@ def test_functions_of_two_operator_sets_call_each_other(context: pumice.Context)
     np.testing.assert_allclose(pumice.load(proto, context)(X), [X.sum()], rtol=1e-6)
 
 
-def test_a_function_of_a_set_that_is_not_known_is_refused(context: pumice.Context) -> None:
+def test_a_function_of_a_set_that_is_not_known_is_rejected(context: pumice.Context) -> None:
     proto = called([node("Clip", ["a"], ["b"])], 99, 18)
     with pytest.raises(
         pumice.UnsupportedError, match="operator Clip: of a function that imports a set which is not known"

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 import pumice
+from coopmat_context import SPILL_STATISTICS, coopmat_context
 from lesser_devices import SHORT_RANGE, lesser
-from coopmat_context import UNTOLD_OF_SPILLS, matrix_units
 
 
 @pytest.fixture(scope="module")
 def untold_of_spills(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """The device without spill queries to the driver, so that kernel selection depends on sizes only."""
-    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[UNTOLD_OF_SPILLS]) as made:
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[SPILL_STATISTICS]) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def emulating(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device with emulated cooperative matrices, so that it selects their kernels even if it has none. Spilling kernels are allowed."""
-    with matrix_units("emulated", pumice_context) as made:
+    with coopmat_context("emulated", pumice_context) as made:
         yield made
 
 
@@ -30,14 +30,14 @@ def units(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device with fp16 cooperative matrices in the fragment layout that the kernels expect; skipped on others. Spilling kernels are
     allowed.
     """
-    with matrix_units("real", pumice_context) as made:
+    with coopmat_context("real", pumice_context) as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=["emulated", "real"])
 def either_units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device that emulates cooperative matrices, and one that has them (skipped if absent). Spilling tiles are allowed."""
-    with matrix_units(request.param, pumice_context) as made:
+    with coopmat_context(request.param, pumice_context) as made:
         yield made
 
 
@@ -53,6 +53,6 @@ def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
 def device(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """The device with GPU kernels, also on a software driver. Spilling variants are allowed."""
     software = pumice_context.info.kind == "software"
-    without = [UNTOLD_OF_SPILLS, *(["subgroupShuffle"] if software else [])]
+    without = [SPILL_STATISTICS, *(["subgroupShuffle"] if software else [])]
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from attention_cases import Case
-from benchmarks import attention_row_ways, attention_decode
+from benchmarks import attention_decode, attention_decode_tilings
 from pumice.testing import assert_close
 
 KERNEL = "attention_decode_mma.comp"
@@ -54,7 +54,7 @@ EMULATED = [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in MOR
 
 
 @pytest.mark.parametrize("case", EMULATED, ids=str)
-def test_rows_are_right_where_units_are_emulated(case: Case, emulating: pumice.Context) -> None:
+def test_rows_are_right_with_emulated_tensor_cores(case: Case, emulating: pumice.Context) -> None:
     check(case, emulating)
 
 
@@ -71,22 +71,22 @@ LONG = [
 
 
 @pytest.mark.parametrize("case", CASES + MORE + LONG, ids=str)
-def test_rows_are_right_on_the_units_themselves(case: Case, units: pumice.Context) -> None:
+def test_rows_are_right_on_real_tensor_cores(case: Case, units: pumice.Context) -> None:
     """The same on a device with cooperative matrices; skipped on others."""
     check(case, units)
 
 
 EMULATED = [
-    *(way for way in attention_decode.WAYS_ON_SOFTWARE if isinstance(way, attention_decode.Quads)),
-    *(way for way in attention_row_ways.WAYS_ON_SOFTWARE if way.macros != attention_decode.EMULATED),
+    *(tiling for tiling in attention_decode.TILINGS_ON_SOFTWARE if isinstance(tiling, attention_decode.MmaTiling)),
+    *(tiling for tiling in attention_decode_tilings.TILINGS_ON_SOFTWARE if tiling.macros != attention_decode.EMULATED),
 ]
 
 
-@pytest.mark.parametrize("way", EMULATED, ids=str)
-def test_ways_that_are_only_measured_are_right(way: attention_decode.Quads, pumice_context: pumice.Context) -> None:
+@pytest.mark.parametrize("tiling", EMULATED, ids=str)
+def test_benchmarked_tilings_are_right(tiling: attention_decode.MmaTiling, pumice_context: pumice.Context) -> None:
     """Splits of unequal size."""
     shape = attention_decode.Shape(2, 4, 2, 250, 32)
-    assert attention_decode.error_of(way, shape, 8, pumice_context) < 4e-3
+    assert attention_decode.error_of(tiling, shape, 8, pumice_context) < 4e-3
 
 
 def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
@@ -118,7 +118,7 @@ def test_others_are_left_to_other_kernels(case: Case, precision: str, emulating:
 MANY = {"attention of 3 rows": "attention_mma"}
 
 
-def test_few_rows_take_the_kernel_of_many_where_they_are_told_to(units: pumice.Context) -> None:
+def test_few_queries_use_the_prefill_kernel_on_request(units: pumice.Context) -> None:
     case = Case(6, 2, 3, 70, 40, 24, causal=True, before=1, cap=2.0)
     program, given = case.program(units, measured=MANY), case.given()
     (step,) = program.plan([array.shape for array in given])

@@ -11,14 +11,14 @@ import pytest
 
 import pumice
 from attention_cases import Case
-from benchmarks.attention_ways import WAYS, Way
+from benchmarks.attention_prefill import TILINGS, Tiling
 from pumice.testing import assert_close
 
 KERNEL = "attention_mma.comp"
-PLAIN, SHORT = Way(2, 32, 1, together=1), Way(4, 16, 1, together=4)
-STRIPS = Way(1, 16, 2, together=2)
-LARGE = Way(4, 64, 2, together=2)
-SHARED, SHARED_WIDE = Way(4, 16, 1, together=2, shares=2), Way(4, 32, 1, together=1, shares=2)
+PLAIN, SHORT = Tiling(2, 32, 1, together=1), Tiling(4, 16, 1, together=4)
+STRIPS = Tiling(1, 16, 2, together=2)
+LARGE = Tiling(4, 64, 2, together=2)
+SHARED, SHARED_WIDE = Tiling(4, 16, 1, together=2, shares=2), Tiling(4, 32, 1, together=1, shares=2)
 CASES = [
     (PLAIN, Case(3, 1, 37, 70, 24, 40, causal=True)),
     (SHORT, Case(5, 5, 33, 65, 32, causal=True, before=20)),
@@ -62,13 +62,13 @@ LONG = [
 ]
 
 
-def told(case: Case, way: Way) -> dict[str, str]:
-    return {f"attention of {case.rows} rows": f"attention_mma {way}"}
+def told(case: Case, tiling: Tiling) -> dict[str, str]:
+    return {f"attention of {case.rows} rows": f"attention_mma {tiling}"}
 
 
-def check(case: Case, way: Way, context: pumice.Context) -> None:
+def check(case: Case, tiling: Tiling, context: pumice.Context) -> None:
     """Check that the kernel is selected, accurate and deterministic."""
-    program, given, others = case.program(context, measured=told(case, way)), case.given(), case.given(seed=1)
+    program, given, others = case.program(context, measured=told(case, tiling)), case.given(), case.given(seed=1)
     step, *more = program.plan([array.shape for array in given])
     assert step["kernel"] == KERNEL
     assert step["choice"]["refused"] == ""
@@ -86,27 +86,27 @@ def check(case: Case, way: Way, context: pumice.Context) -> None:
 EMULATED = [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 
 
-@pytest.mark.parametrize(("way", "case"), EMULATED, ids=str)
-def test_ways_are_right_where_units_are_emulated(way: Way, case: Case, emulating: pumice.Context) -> None:
-    check(case, way, emulating)
+@pytest.mark.parametrize(("tiling", "case"), EMULATED, ids=str)
+def test_tilings_are_right_with_emulated_tensor_cores(tiling: Tiling, case: Case, emulating: pumice.Context) -> None:
+    check(case, tiling, emulating)
 
 
-@pytest.mark.parametrize(("way", "case"), CASES + MORE, ids=str)
-def test_ways_are_right_on_the_units_themselves(way: Way, case: Case, units: pumice.Context) -> None:
-    check(case, way, units)
+@pytest.mark.parametrize(("tiling", "case"), CASES + MORE, ids=str)
+def test_tilings_are_right_on_real_tensor_cores(tiling: Tiling, case: Case, units: pumice.Context) -> None:
+    check(case, tiling, units)
 
 
 @pytest.mark.parametrize("case", LONG, ids=str)
-def test_all_ways_that_are_measured_are_right(case: Case, units: pumice.Context) -> None:
-    for way in WAYS[case.size]:
+def test_all_benchmarked_tilings_are_right(case: Case, units: pumice.Context) -> None:
+    for tiling in TILINGS[case.size]:
         for together in (1, 2, 8):
-            check(case, replace(way, together=together), units)
+            check(case, replace(tiling, together=together), units)
 
 
-@pytest.mark.parametrize("way", [PLAIN, STRIPS], ids=str)
+@pytest.mark.parametrize("tiling", [PLAIN, STRIPS], ids=str)
 @pytest.mark.parametrize("growth", [0.25, 3.0, -3.0])
 def test_scores_that_grow_are_taken_relative_to_the_largest_so_far(
-    growth: float, way: Way, emulating: pumice.Context
+    growth: float, tiling: Tiling, emulating: pumice.Context
 ) -> None:
     """Scores grow by this exponent per key: within a K tile, across K tiles, or falling from the first key."""
     case = Case(1, 1, 20, 90, 8, scale=1.0)
@@ -114,11 +114,11 @@ def test_scores_that_grow_are_taken_relative_to_the_largest_so_far(
     q[...] = 0
     q[..., 0] = 1
     k[..., 0] = (growth * np.arange(90)).astype(np.float16)
-    made = case.program(emulating, measured=told(case, way)).call((q, k, v))[0]
+    made = case.program(emulating, measured=told(case, tiling)).call((q, k, v))[0]
     assert_close(made, case.expected([q, k, v]), rtol=4e-3, atol=4e-3)
 
 
-def test_parts_of_the_keys_that_no_row_sees_have_no_share(units: pumice.Context) -> None:
+def test_fully_masked_key_ranges_get_no_weight(units: pumice.Context) -> None:
     """The first rows see no key of the last splits; all scores are so low that their exponentials vanish next to a score of zero."""
     case = Case(1, 1, 512, 512, 64, causal=True)
     q, k, v = case.given()
@@ -127,9 +127,9 @@ def test_parts_of_the_keys_that_no_row_sees_have_no_share(units: pumice.Context)
     assert_close(made, case.expected([q, k, v]), rtol=4e-3, atol=4e-3)
 
 
-def test_a_way_that_there_is_no_room_for_is_named(emulating: pumice.Context) -> None:
+def test_a_tiling_without_enough_shared_memory_is_named(emulating: pumice.Context) -> None:
     case = Case(2, 2, 40, 40, 256)
-    program = case.program(emulating, measured=told(case, Way(4, 64, 2, together=1)))
+    program = case.program(emulating, measured=told(case, Tiling(4, 64, 2, together=1)))
     program.plan([list(shape) for shape in case.shapes])
     assert "cannot take attention_mma 4 x 64 x 2" in program.report()[0]["note"]
     (step,) = program.plan([list(shape) for shape in case.shapes])
@@ -137,7 +137,7 @@ def test_a_way_that_there_is_no_room_for_is_named(emulating: pumice.Context) -> 
 
 
 @pytest.mark.parametrize(("heads", "rows", "strips"), [(32, 8192, 2), (1, 100, 1)])
-def test_subgroups_have_two_strips_where_rows_fill_the_device(
+def test_subgroups_have_two_query_tiles_on_a_full_device(
     heads: int, rows: int, strips: int, units: pumice.Context
 ) -> None:
     """Head size 64, one dispatch, no split-K."""

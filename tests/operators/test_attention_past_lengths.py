@@ -110,14 +110,14 @@ QUADS = [FEW[0], INT8[0], *(pytest.param(one, marks=pytest.mark.slow) for one in
 
 
 @pytest.mark.parametrize("case", QUADS, ids=str)
-def test_nor_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
+def test_nor_on_tensor_cores(case: Case, emulating: pumice.Context) -> None:
     assert kernels(case, emulating, "fp16") == {"attention_decode_mma.comp"}
 
 
 @pytest.mark.parametrize("keys", [300, 5000])
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("case", [*FEW, *MANY, *MASKED, *INT8], ids=str)
-def test_nor_on_real_matrix_units(case: Case, precision: str, keys: int, pumice_context: pumice.Context) -> None:
+def test_nor_on_real_tensor_cores(case: Case, precision: str, keys: int, pumice_context: pumice.Context) -> None:
     """The same with split-K on real cooperative matrices; skipped on devices without."""
     if not pumice_context.info.matrices:
         pytest.skip("needs matrix units")

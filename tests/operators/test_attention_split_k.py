@@ -81,7 +81,7 @@ def test_each_run_gives_the_same_bits_and_they_are_right(
         np.testing.assert_array_equal(made.call(given)[0], first)
 
 
-def test_parts_that_no_row_sees_a_key_of_are_left_out(context: pumice.Context) -> None:
+def test_splits_without_visible_keys_are_skipped(context: pumice.Context) -> None:
     """Of 30,011 keys the three rows see one, two and three, all in the first split."""
     given = arrays((4, 2), 3, 30_011)
     wanted = expected(*given, is_causal=True)
@@ -108,7 +108,7 @@ def test_what_counts_of_a_cache_is_shared_out(counts: tuple[int, int], either: p
         assert_close(made.call((*given, np.array(counts)))[0], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_runs_of_several_threads_do_not_take_each_others_parts(context: pumice.Context) -> None:
+def test_threads_do_not_mix_their_partial_results(context: pumice.Context) -> None:
     """All threads share the split counters of one program, one run at a time."""
     made = program(context, (8, 2), 1, 30_011)
     cases = [arrays((8, 2), 1, 30_011, seed) for seed in range(4)]

@@ -74,7 +74,7 @@ def check_same(case: Case, context: pumice.Context, given: list[Array], expected
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("case", list(ranges.ranges()), ids=str)
-def test_tensors_larger_than_a_range_are_cut(
+def test_tensors_larger_than_a_range_are_split(
     case: Case, precision: str, short: pumice.Context, context: pumice.Context
 ) -> None:
     if precision == "fp16" and not case.has_floats:
@@ -84,7 +84,7 @@ def test_tensors_larger_than_a_range_are_cut(
 
 
 @pytest.mark.parametrize("case", [one for one in ranges.ranges() if one.op in ("GRU", "LSTM", "RNN")], ids=str)
-def test_recurrent_weights_are_cut_where_bindings_begin_at_coarse_boundaries(
+def test_recurrent_weights_are_split_where_bindings_begin_at_coarse_boundaries(
     case: Case, context: pumice.Context
 ) -> None:
     """Half of a block of 16 units is a multiple of 128 bytes, but a device may require 256-byte aligned bindings."""
@@ -118,7 +118,7 @@ def has_integer_units(context: pumice.Context) -> bool:
 
 
 @pytest.mark.parametrize("op", sorted(by_operator()))
-def test_operators_are_cut_or_name_what_is_too_large(
+def test_operators_are_split_or_name_what_is_too_large(
     op: str, shorter: dict[int, pumice.Context], context: pumice.Context
 ) -> None:
     """Run each case with the largest range below three quarters of its largest tensor."""
@@ -144,7 +144,7 @@ def test_operators_are_cut_or_name_what_is_too_large(
 
 @pytest.mark.parametrize("channels", [5, 16])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_networks_with_fused_parts_and_other_layouts_are_cut(
+def test_networks_with_fused_parts_and_other_layouts_are_split(
     channels: int, precision: str, short: pumice.Context, context: pumice.Context
 ) -> None:
     """Convolutions with epilogue, residual, channels-last layout in between, a view and a reduction."""
@@ -178,7 +178,7 @@ def test_networks_with_fused_parts_and_other_layouts_are_cut(
         assert_close(made[1][name], expected, rtol=tolerance, atol=tolerance)
 
 
-def test_tensors_that_are_computed_with_are_cut(short: pumice.Context) -> None:
+def test_tensors_that_are_computed_with_are_split(short: pumice.Context) -> None:
     """Includes views with gaps between rows."""
     x = (np.arange(301 * 203) % 129 / 64 - 1).astype("float32").reshape(301, 203)
     row = x[0].copy()

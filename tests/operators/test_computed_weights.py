@@ -351,14 +351,14 @@ def check(context: pumice.Context, seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_convolutions_and_products_take_weights_that_are_computed(context: pumice.Context, part: int) -> None:
+def test_convolutions_and_matmuls_take_weights_that_are_computed(context: pumice.Context, part: int) -> None:
     for seed in range(part, SAMPLES, 4):
         check(context, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(20))
-def test_thousands_of_convolutions_and_products_take_weights_that_are_computed(
+def test_thousands_of_convolutions_and_matmuls_take_weights_that_are_computed(
     context: pumice.Context, part: int
 ) -> None:
     for seed in range(SAMPLES + part, ALL_SAMPLES, 20):

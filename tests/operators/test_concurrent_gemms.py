@@ -24,11 +24,11 @@ def tiles_of(context: pumice.Context, count: int, columns: int, waits: bool = Fa
     return [step["choice"]["own"] for step in program.plan([[ROWS, DEPTH]]) if "choice" in step]
 
 
-def test_products_beside_each_other_have_the_tile_of_all_their_columns(units: pumice.Context) -> None:
+def test_concurrent_matmuls_choose_the_tile_for_all_columns(units: pumice.Context) -> None:
     (whole,) = tiles_of(units, 1, 3 * COLUMNS)
     assert tiles_of(units, 3, COLUMNS) == [whole] * 3
 
 
-def test_products_that_wait_for_each_other_have_tiles_of_their_own(units: pumice.Context) -> None:
+def test_dependent_matmuls_choose_their_own_tiles(units: pumice.Context) -> None:
     (alone,) = tiles_of(units, 1, COLUMNS)
     assert tiles_of(units, 3, COLUMNS, waits=True)[1:] == [alone] * 2

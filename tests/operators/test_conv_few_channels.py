@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from coopmat_context import coopmat_context
 from described_operators import Operand, executed
-from coopmat_context import matrix_units
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
@@ -28,7 +28,7 @@ def units(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
     kernels are excluded, as they pack weights differently.
     """
     without = ["subgroupShuffle"] if pumice_context.info.kind == "software" else []
-    with matrix_units(request.param, pumice_context, *without) as made:
+    with coopmat_context(request.param, pumice_context, *without) as made:
         yield made
 
 
@@ -169,13 +169,23 @@ CASES = [
     Case((23, 40), (3, 5), (2, 24), "conv_few_channels 4x16x32 of 32", strides=(3, 1), pads=(0, 3, 2, 1)),
     Case((23, 60), (3, 2), (3, 24), "conv_few_channels 4x16x32 of 32", strides=(1, 3), pads=(2, 0, 0, 1)),
     Case((31, 37), (3, 4), (3, 24), "conv_few_channels 4x32x32 of 32", dilations=(3, 2), pads=(2, 5, 3, 1)),
-    Case((31, 37), (3, 3), (2, 16), "conv_few_channels 8x32x16 of 16", dilations=(1, 5), strides=(2, 2), pads=(9, 9, 9, 9)),
+    Case(
+        (31, 37),
+        (3, 3),
+        (2, 16),
+        "conv_few_channels 8x32x16 of 16",
+        dilations=(1, 5),
+        strides=(2, 2),
+        pads=(9, 9, 9, 9),
+    ),
     # Batches, residuals, and fp32 results.
     Case((11, 18), (5, 5), (1, 64), "conv_few_channels 8x32x64 of 64", images=3, pads=SAME5, residual=True, relu=True),
     Case((11, 18), (5, 5), (1, 20), "conv_few_channels 4x16x32 of 32", images=3, pads=SAME5, residual=True),
     Case((11, 18), (3, 3), (3, 21), "conv_few_channels 4x16x32 of 32", images=2, pads=SAME3, residual=True, last=False),
     Case((11, 18), (3, 3), (3, 32), "conv_few_channels 4x16x32 of 32", images=2, pads=SAME3, output="float32"),
-    Case((11, 18), (3, 3), (3, 30), "conv_few_channels 4x16x32 of 32", images=2, pads=SAME3, output="float32", last=False),
+    Case(
+        (11, 18), (3, 3), (3, 30), "conv_few_channels 4x16x32 of 32", images=2, pads=SAME3, output="float32", last=False
+    ),
     # More tiles than workgroups, and convolutions for which the engine selects this kernel.
     Case((9, 33), (2, 2), (1, 16), "conv_few_channels 4x16x16 of 16", images=600),
     Case((66, 66), (5, 5), (1, 64), pads=SAME5),
@@ -199,7 +209,7 @@ def numbers(case: Case) -> tuple[Array, Array, Array]:
     return x, weights, bias
 
 
-def made_by(program: pumice.Program, case: Case, x: Array, residual: Array | None = None) -> Array:
+def find_producer_index(program: pumice.Program, case: Case, x: Array, residual: Array | None = None) -> Array:
     """Return the program's result as [N, C, H, W]."""
     x = x[..., ::-1].astype(np.float32) if case.output == "float32" else x
     given = {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1) if case.last_in else x)}
@@ -211,7 +221,7 @@ def made_by(program: pumice.Program, case: Case, x: Array, residual: Array | Non
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Context) -> None:
+def test_convolutions_are_within_the_reported_error(case: Case, units: pumice.Context) -> None:
     x, weights, bias = numbers(case)
     program, additions = compiled(case, graph_of(case, weights, bias), units)
     expected, sizes = sums_of(case, x, weights), sums_of(case, np.abs(x), np.abs(weights))
@@ -219,7 +229,7 @@ def test_convolutions_are_as_near_as_the_step_tells(case: Case, units: pumice.Co
     for added in ([bias[:, None, None]] if case.bias else []) + ([] if residual is None else [residual]):
         expected, sizes = expected + added, sizes + np.abs(added.astype(np.float64))
     expected = np.maximum(expected, 0) if case.relu else expected
-    error = np.abs(made_by(program, case, x, residual).astype(np.float64) - expected)
+    error = np.abs(find_producer_index(program, case, x, residual).astype(np.float64) - expected)
     stored = np.abs(expected) * 2.0**-11 + 2.0**-25 if case.output == "float16" else 0
     assert (error <= sizes * UNIT * additions + stored).all()
 
@@ -241,7 +251,7 @@ def test_steps_past_the_depth_read_no_numbers_of_the_image(case: Case, number: f
     program, _ = compiled(case, graph_of(case, weights, bias), units)
     with np.errstate(all="ignore"):
         expected = sums_of(case, x, weights) + bias[:, None, None]
-    np.testing.assert_allclose(made_by(program, case, x), expected, rtol=2e-3, atol=2e-2)
+    np.testing.assert_allclose(find_producer_index(program, case, x), expected, rtol=2e-3, atol=2e-2)
 
 
 @pytest.mark.parametrize("channels", [16, 24, 40])

@@ -10,10 +10,13 @@ import pytest
 import pumice
 from mma_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
 
-DEEP, DEEPER = "conv_quads 32x48 of 32x48 split 4 ahead 1 early", "conv_quads 32x32 of 32x32 split 8 ahead 2 early"
-EARLY, EARLIER = "conv_quads 32x64 of 32x32 split 2 ahead 1 early", "conv_quads 32x64 of 32x32 split 4 ahead 1 early"
-SQUARE, WIDE = "conv_quads 64x96 of 32x48 split 1 ahead 1 early", "conv_quads 64x96 of 32x48 split 1 ahead 1"
-FEW = "conv_quads 16x32 of 16x32 split 16 ahead 2"
+DEEP, DEEPER = "conv_mma 32x48 of 32x48 split 4 unroll 1 prefetch", "conv_mma 32x32 of 32x32 split 8 unroll 2 prefetch"
+EARLY, EARLIER = (
+    "conv_mma 32x64 of 32x32 split 2 unroll 1 prefetch",
+    "conv_mma 32x64 of 32x32 split 4 unroll 1 prefetch",
+)
+SQUARE, WIDE = "conv_mma 64x96 of 32x48 split 1 unroll 1 prefetch", "conv_mma 64x96 of 32x48 split 1 unroll 1"
+FEW = "conv_mma 16x32 of 16x32 split 16 unroll 2"
 SAME, ROW = (1, 1, 1, 1), (0, 1, 0, 1)
 CASES = [
     Case((1, 65), (1, 3), (64, 64), EARLY, pads=ROW, bias=True),
@@ -36,18 +39,18 @@ LARGE = [
     Case((4, 4), (3, 3), (256, 96), FEW, pads=SAME),
     Case((1, 97), (1, 3), (80, 65), DEEP, pads=ROW, bias=True, relu=True),
     Case((9, 11), (3, 2), (40, 33), DEEP, images=2, pads=(1, 0, 2, 1), strides=(2, 1)),
-    Case((7, 9), (3, 3), (136, 65), "conv_quads 32x64 of 32x32 split 4 ahead 2 early", pads=SAME, residual=True),
-    Case((7, 9), (3, 3), (136, 65), "conv_quads 32x32 of 32x32 split 8 ahead 1 early", pads=SAME, relu=True),
+    Case((7, 9), (3, 3), (136, 65), "conv_mma 32x64 of 32x32 split 4 unroll 2 prefetch", pads=SAME, residual=True),
+    Case((7, 9), (3, 3), (136, 65), "conv_mma 32x32 of 32x32 split 8 unroll 1 prefetch", pads=SAME, relu=True),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_convolutions_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
+def test_convolutions_are_within_the_reported_error(case: Case, either_units: pumice.Context) -> None:
     check_near(case, either_units)
 
 
 @pytest.mark.parametrize("case", LARGE, ids=str)
-def test_large_tiles_are_right_where_they_have_room(case: Case, either_units: pumice.Context) -> None:
+def test_large_tiles_are_right_if_they_fit(case: Case, either_units: pumice.Context) -> None:
     check_large(case, either_units)
 
 
@@ -80,7 +83,7 @@ def taken_by(context: pumice.Context, sizes: list[int | None], run: list[int], t
     made = graph.add("Conv", x, weights, name="conv", pads=[size // 2 for size in taps] * 2)
     graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
     program = graph.compile(context, "fp16")
-    (kernel,) = [step["kernel"] for step in program.plan([run]) if step["kernel"].startswith(("conv_", "product_"))]
+    (kernel,) = [step["kernel"] for step in program.plan([run]) if step["kernel"].startswith(("conv_", "gemm_"))]
     return kernel
 
 
@@ -99,7 +102,7 @@ def test_images_that_are_too_small_for_patches_take_it(either_units: pumice.Cont
     assert taken_by(either_units, [16, 20, 20], [1, 16, 20, 20], [3, 3], 64) != "gemm_mma.comp"
 
 
-def test_rows_leave_the_tiles_of_images_to_those(either_units: pumice.Context) -> None:
+def test_matmuls_do_not_use_conv_tiles(either_units: pumice.Context) -> None:
     """A tile of eight rows would be seven eighths empty."""
     for size in (30_000, 300):
         assert "halo" not in taken_by(either_units, [32, 1, size], [1, 32, 1, size], [3, 3], 64)
@@ -120,4 +123,4 @@ def test_other_convolutions_have_no_such_variant(either_units: pumice.Context) -
         graph.output("y", graph.add("Add", made, np.ones(1, np.float32)))
         program = graph.compile(either_units, precision, list_variants=True)
         (choice,) = [step["choice"] for step in program.plan(shapes_of(program)) if "choice" in step]
-        assert not [variant for variant in choice["variants"] if variant.startswith("conv_quads")]
+        assert not [variant for variant in choice["variants"] if variant.startswith("conv_mma")]

@@ -127,7 +127,7 @@ def test_a_scatter_leaves_out_an_index_of_the_device_out_of_range(context: pumic
     assert made["y"].tolist() == [0, 1, 0, 0, 0]
 
 
-def test_a_constant_index_out_of_range_is_refused(context: pumice.Context) -> None:
+def test_a_constant_index_out_of_range_is_rejected(context: pumice.Context) -> None:
     arrays = {"x": np.zeros(5, "int64"), "indices": np.array([[5]], "int64")}
     with pytest.raises(pumice.GraphError, match=r"index 5 at \[0, 0\]; expected -5 to 4"):
         run(context, "GatherND", arrays, ("x", "indices"))
@@ -144,7 +144,7 @@ def test_a_constant_index_out_of_range_is_refused(context: pumice.Context) -> No
         ("ScatterElements", [(3, 5), (2, 1), (1, 1)], {}, "updates of shape"),
     ],
 )
-def test_indices_that_do_not_fit_are_refused(
+def test_indices_that_do_not_fit_are_rejected(
     op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], message: str
 ) -> None:
     descs = [pumice.TensorDesc("int64" if i == 1 else "float32", list(shape)) for i, shape in enumerate(shapes)]
@@ -170,7 +170,7 @@ def test_64_bits_are_combined_in_order_where_there_are_no_atomics(
             np.testing.assert_array_equal(run(other, "ScatterND", given, reduction=reduction), expected)
 
 
-def test_top_k_refuses_more_than_there_are(context: pumice.Context) -> None:
+def test_top_k_rejects_more_than_there_are(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="k is 6, and the axis has 5 elements"):
         graph = pumice.Graph()
         graph.add("TopK", graph.input("x", "float32", [5]), graph.constant(np.array([6])), outputs=2)
@@ -181,7 +181,7 @@ def test_an_operator_that_is_the_hosts_needs_a_graph() -> None:
         pumice.Operator("Size", [pumice.TensorDesc("float32", [5])], [pumice.TensorDesc("int64", [])])
 
 
-def test_resize_refuses_scales_beside_sizes() -> None:
+def test_resize_rejects_scales_beside_sizes() -> None:
     graph = pumice.Graph()
     x, scales, sizes = (
         graph.input("x", "float32", [2, 3]),
@@ -232,7 +232,7 @@ def test_nodes_of_old_operator_sets_run(
         np.testing.assert_array_equal(loaded(X), expected)
 
 
-def test_sums_kept_in_float32_join_constants_of_float16(context: pumice.Context) -> None:
+def test_float32_sums_concatenate_with_float16_constants(context: pumice.Context) -> None:
     graph = pumice.Graph()
     total = graph.add("ReduceSum", graph.input("x", "float32", [3, 5]), graph.constant(np.array([1])), keepdims=1)
     column = np.array([[1.5], [2.5], [-1]], "float32")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, execute, initialise, operator, refused
+from binding_tables import F64, execute, expect_error, initialise, operator
 from cases import CASES, Case
 from described_operators import OF_THE_HOST, Array, Operand, executed, spread
 from operator_references import reference
@@ -98,11 +98,11 @@ def test_nothing_is_bound_to_the_slot_of_a_constant(context: pumice.Context) -> 
     assert [(slot.name, slot.desc is None) for slot in compiled.inputs] == [("x", False), ("shape", True)]
     x, shape = pumice.tensor(np.arange(64, dtype="float32"), context), pumice.tensor(np.array([8, 8]), context)
     table = BindingTable(compiled)
-    assert refused("C4", table.bind_inputs, [x, shape]).slot == "inputs[1]"
-    refused("C1", table.bind_inputs, [x])
+    assert expect_error("C4", table.bind_inputs, [x, shape]).slot == "inputs[1]"
+    expect_error("C1", table.bind_inputs, [x])
     table.bind_inputs([x, None])
     initializer = BindingTable(pumice.Initializer(context, [compiled]))
-    refused("O3", initializer.bind_inputs, [[None, shape]])
+    expect_error("O3", initializer.bind_inputs, [[None, shape]])
     initializer.bind_inputs([[None, None]])
 
 
@@ -150,13 +150,13 @@ def test_lists_and_numbers_are_values(
         ("Relu", [[1.0, 2.0]], "'x' is read on the device"),
     ],
 )
-def test_values_in_the_wrong_place_are_refused(name: str, inputs: list[Any], message: str) -> None:
+def test_host_values_that_must_be_bound_are_rejected(name: str, inputs: list[Any], message: str) -> None:
     with pytest.raises(pumice.GraphError, match=message):
         pumice.Operator(name, inputs, [TensorDesc("float32", [8, 8])])
 
 
 @pytest.mark.parametrize("shape", [np.array([8, 8], "int32"), [8.0, 8.0]], ids=["int32", "floats"])
-def test_values_of_the_wrong_dtype_are_refused(shape: Any) -> None:
+def test_values_of_the_wrong_dtype_are_rejected(shape: Any) -> None:
     with pytest.raises(pumice.UnsupportedError, match="'shape'.*int64"):
         pumice.Operator("Reshape", [F64, shape], [TensorDesc("float32", [8, 8])])
 
@@ -164,7 +164,7 @@ def test_values_of_the_wrong_dtype_are_refused(shape: Any) -> None:
 @pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("count", [9, 16, 23])
-def test_many_inputs_are_folded_in_turns(context: pumice.Context, name: str, dtype: str, count: int) -> None:
+def test_many_inputs_are_folded_in_several_passes(context: pumice.Context, name: str, dtype: str, count: int) -> None:
     random = np.random.default_rng(count)
     shapes = [(3, 5), (5,), (3, 1), (1, 1), ()]
     arrays = [(random.integers(-64, 64, shapes[k % 5]) / 8).astype(dtype) for k in range(count)]
@@ -187,7 +187,7 @@ def test_many_inputs_are_folded_in_turns(context: pumice.Context, name: str, dty
     np.testing.assert_allclose(negated.astype("float64"), -expected, rtol=rtol, atol=rtol)
 
 
-def test_a_hundred_tensors_are_joined(context: pumice.Context) -> None:
+def test_a_hundred_tensors_are_concatenated(context: pumice.Context) -> None:
     arrays = [np.full((2, k % 4), k, "uint8") for k in range(100)]
     expected = np.concatenate(arrays, 1)
     (made,) = executed(context, "Concat", [Operand(one) for one in arrays], [Operand(expected)], axis=1)
@@ -235,7 +235,7 @@ def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("columns", [36, 601])
-def test_halves_of_a_strided_operand(context: pumice.Context, columns: int) -> None:
+def test_two_halves_of_a_strided_operand(context: pumice.Context, columns: int) -> None:
     """Enough columns for several vec4s per invocation."""
     rows = 48
     values = np.random.default_rng(0).integers(-99, 99, (columns, rows)).astype("float16")

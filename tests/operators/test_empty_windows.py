@@ -25,7 +25,7 @@ POOLS = {
 }
 
 
-def refused(context: pumice.Context, proto: Any, shapes: dict[str, list[int]], text: str, **dtypes: str) -> None:
+def expect_error(context: pumice.Context, proto: Any, shapes: dict[str, list[int]], text: str, **dtypes: str) -> None:
     """Check that the operator rejects the shapes, and so does a call of a model with unknown sizes."""
     given = {name: np.ones(shape, dtypes.get(name, "float32")) for name, shape in shapes.items()}
     loaded = pumice.load(proto, context, progress=False)
@@ -43,11 +43,11 @@ def refused(context: pumice.Context, proto: Any, shapes: dict[str, list[int]], t
 @pytest.mark.parametrize("case", POOLS)
 def test_an_axis_of_nothing_is_not_pooled(context: pumice.Context, case: str, shape: list[int]) -> None:
     proto = model([node(case.split()[0], **POOLS[case])], [value("x", [None] * 4)], opset=22)
-    refused(context, proto, {"x": shape}, "axes of at least one element behind the first to pool; given")
+    expect_error(context, proto, {"x": shape}, "axes of at least one element behind the first to pool; given")
 
 
 @pytest.mark.parametrize("case", POOLS)
-def test_nothing_else_is_refused_where_a_batch_is_empty(context: pumice.Context, case: str) -> None:
+def test_nothing_else_is_rejected_where_a_batch_is_empty(context: pumice.Context, case: str) -> None:
     proto = model([node(case.split()[0], **POOLS[case])], [value("x", [None] * 4)], opset=22)
     loaded = pumice.load(proto, context, progress=False)
     assert loaded(np.ones([0, 2, 7, 4], "float32")).shape[:2] == (0, 2)
@@ -58,7 +58,7 @@ def test_nothing_else_is_refused_where_a_batch_is_empty(context: pumice.Context,
     ("axes", "kernel", "pads"),
     [([0, 4], [1, 1], [0] * 4), ([1, 0], [1, 2], [0, 0, 0, 1]), ([0, 3], [3, 1], [1, 0, 1, 0])],
 )
-def test_a_window_larger_than_its_padded_axis_is_refused(
+def test_a_window_larger_than_its_padded_axis_is_rejected(
     context: pumice.Context, op: str, axes: list[int], kernel: list[int], pads: list[int]
 ) -> None:
     dtype, number = ("float32", FLOAT) if op == "Conv" else ("uint8", UINT8)
@@ -69,7 +69,7 @@ def test_a_window_larger_than_its_padded_axis_is_refused(
         constants |= {"s": scale, "z": zero}
         names = ["x", "s", "z", "w", "s", "z", "s", "z"]
     proto = model([node(op, names, pads=pads)], [value("x", [None] * 4, number)], constants=constants)
-    refused(context, proto, {"x": [1, 1, *axes]}, "a window of at most the padded size of spatial axis", x=dtype)
+    expect_error(context, proto, {"x": [1, 1, *axes]}, "a window of at most the padded size of spatial axis", x=dtype)
 
 
 def test_padding_alone_may_hold_a_window_of_a_convolution(context: pumice.Context) -> None:

@@ -11,7 +11,7 @@ import pytest
 import pumice
 from features import need_features
 from onnx_models import model, node, value
-from pumice.tools.operator_catalogue import page
+from pumice.tools.operator_catalogue import render_page
 
 Array = np.ndarray[Any, Any]
 DOUBLE = 11
@@ -51,7 +51,7 @@ def test_an_attribute_of_a_float64_operator_is_that_float32(context: pumice.Cont
         np.testing.assert_allclose(loaded(X), expected_of(op, given), rtol=1e-14, atol=1e-16, err_msg=f"{op} {given}")
 
 
-def test_the_defaults_that_the_table_tells_are_the_numbers_computed_with() -> None:
+def test_the_defaults_in_the_table_are_the_numbers_used() -> None:
     schema = pumice.operators("LeakyRelu")
     assert [one.default for one in schema.attributes] == [float(np.float32(0.01))]
-    assert "| 0.01 |" in page()
+    assert "| 0.01 |" in render_page()

@@ -27,14 +27,14 @@ def work_of(program: pumice.Program, given: dict[str, Any]) -> int:
     return sum(span.flop for span in measured.spans)
 
 
-def contractions() -> Iterator[Any]:
+def conv_gemm_cases() -> Iterator[Any]:
     for case in CASES:
         if ROWS[case.op].skeleton == "contraction":
             yield pytest.param(case, id=str(case), marks=[pytest.mark.slow] if case.large else [])
 
 
-@pytest.mark.parametrize("case", list(contractions()))
-def test_every_contraction_has_work(case: Case, pumice_context: pumice.Context) -> None:
+@pytest.mark.parametrize("case", list(conv_gemm_cases()))
+def test_every_matmul_and_conv_has_work(case: Case, pumice_context: pumice.Context) -> None:
     program, given = compiled(case, pumice_context)
     is_empty = any(one and 0 in one.shape for one in case.inputs)
     assert (work_of(program, given) > 0) == (not is_empty and case.attributes.get("equation") not in MOVES)
@@ -58,7 +58,7 @@ def einsum(equation: str, *shapes: tuple[int, ...]) -> tuple[pumice.Graph, dict[
         ("ij->ji", [(4, 6)], 0),
     ],
 )
-def test_an_einsum_counts_its_sums_and_its_products(
+def test_an_einsum_counts_sums_and_multiplications(
     equation: str, shapes: list[tuple[int, ...]], expected: int, pumice_context: pumice.Context
 ) -> None:
     graph, given = einsum(equation, *shapes)
@@ -66,9 +66,7 @@ def test_an_einsum_counts_its_sums_and_its_products(
 
 
 @pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
-def test_a_recurrent_layer_counts_the_products_of_its_gates(
-    op: str, gates: int, pumice_context: pumice.Context
-) -> None:
+def test_a_recurrent_layer_counts_its_gate_matmuls(op: str, gates: int, pumice_context: pumice.Context) -> None:
     steps, batch, inputs, units = 3, 2, 5, 7
     graph = pumice.Graph()
     shapes = {"x": (steps, batch, inputs), "w": (1, gates * units, inputs), "r": (1, gates * units, units)}

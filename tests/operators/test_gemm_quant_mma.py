@@ -1,5 +1,5 @@
-"""GEMM with block-quantised weights on cooperative matrices: the layout of pack_quant_weights.comp, and gemm_quant_mma.comp with emulated matrices
-so that layouts are tested on any device. Integers and powers of two: exact in any order.
+"""GEMM with block-quantised weights on cooperative matrices: the layout of pack_quant_weights.comp, and gemm_quant_mma.comp with emulated
+matrices so that layouts are tested on any device. Integers and powers of two: exact in any order.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def packed(context: pumice.Context, case: Case, x: Array, count: int, **macros: 
     """Run pack_quant_weights.comp and return `count` words."""
     pack = kernel(context, "pack_quant_weights.comp", macros={**case.macros, "LOCAL_SIZE": "64", **macros})
     made = pumice.tensor(np.zeros(count, np.uint32), context)
-    numbers = {"depth": case.depth, "columns": case.columns, "block": case.block, "blocks": case.blocks}
+    numbers = {"k_size": case.depth, "columns": case.columns, "block": case.block, "blocks": case.blocks}
     pack(x=x, y=made, words=count, x_offset=0, y_offset=0, threads=count, **numbers)
     return made.numpy()
 
@@ -112,10 +112,10 @@ def bindings_of(context: pumice.Context, case: Case, matrix: Matrix, prefix: str
     tiles, chunks = -(-case.columns // 16), -(-case.depth // 128)
     terms = tiles * chunks * 16 * case.scales // 2
     codes = packed(context, case, in_words(matrix.codes, case.bits), tiles * chunks * 64 * case.bits)
-    scales = packed(context, case, matrix.scales.astype(np.float16), terms, TERMS="1")
+    scales = packed(context, case, matrix.scales.astype(np.float16), terms, SCALES_OR_ZEROS="1")
     made = {f"{prefix}w": codes, f"{prefix}scale": scales.view(np.float16)}
     if case.points:
-        zeros = packed(context, case, in_words(matrix.zeros, case.bits), terms, TERMS="1", INTEGERS="1")
+        zeros = packed(context, case, in_words(matrix.zeros, case.bits), terms, SCALES_OR_ZEROS="1", INTEGERS="1")
         made[f"{prefix}zero"] = zeros.view(np.float16)
     return made
 
@@ -124,17 +124,17 @@ def product(
     context: pumice.Context, case: Case, x: Array, gain: Array, matrices: list[Matrix], emulated: bool = True
 ) -> Array:
     each, all_eights = min(case.rows, 16), -(-case.depth // 128) * 16 + 1
-    spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "AHEAD": case.ahead}
-    spec |= {"TURNS": case.turns, "WHOLE": int(case.whole), "SPARED": int(case.spared)}
+    spec = {"ROWS": each, "INVOCATIONS": 32 * case.subgroups, "TILES": case.tiles, "UNROLL": case.ahead}
+    spec |= {"REGISTER_STAGES": case.turns, "NO_K_TAIL": int(case.whole), "SKIP_LAST_PREFETCH": int(case.spared)}
     if case.normed:
-        spec |= {"STAGED": each * all_eights, "PARTS": case.parts}
+        spec |= {"STAGED": each * all_eights, "STAGED_PER_THREAD": case.parts}
     macros = {
         **case.macros,
         "EMULATED": str(int(emulated)),
         "GATED": str(int(case.gated)),
         "NORMED": str(int(case.normed)),
     }
-    macros["HELD_X"] = str(int(case.held))
+    macros["X_IN_REGISTERS"] = str(int(case.held))
     if case.gated:
         macros |= {"RESIDUAL": "1", "GATE(x)": "x + 1.0", "EPILOGUE(x)": "x * 0.0078125 * residual"}
     run = kernel(context, "gemm_quant_mma.comp", macros=macros, spec=spec)
@@ -154,7 +154,7 @@ def product(
     if case.normed:
         arguments |= {"gain": gain.astype(np.float32), "epsilon": 1e-5}
     groups = (-(-case.columns // (16 * case.tiles)), -(-case.rows // each), 1)
-    numbers = {"rows": case.rows, "depth": case.depth, "columns": case.columns, "block": case.block}
+    numbers = {"rows": case.rows, "k_size": case.depth, "columns": case.columns, "block": case.block}
     run(**arguments, **numbers, blocks=case.blocks, groups=groups)
     return made.numpy()
 
@@ -197,12 +197,12 @@ def with_units(pumice_context: pumice.Context) -> pumice.Context:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_are_exact(case: Case, context: pumice.Context) -> None:
+def test_matmuls_are_exact(case: Case, context: pumice.Context) -> None:
     check_exact(case, context, True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_are_exact_on_the_units_themselves(case: Case, with_units: pumice.Context) -> None:
+def test_matmuls_are_exact_on_real_tensor_cores(case: Case, with_units: pumice.Context) -> None:
     check_exact(case, with_units, False)
 
 
@@ -240,7 +240,7 @@ def test_rows_are_normalised(case: Case, context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("case", NORMED, ids=str)
-def test_rows_are_normalised_on_the_units_themselves(case: Case, with_units: pumice.Context) -> None:
+def test_rows_are_normalised_on_real_tensor_cores(case: Case, with_units: pumice.Context) -> None:
     check_normalised(case, with_units, False)
 
 
@@ -310,7 +310,7 @@ def test_programs_take_them_and_floats_of_them(case: Case, normed: bool, emulati
 
 
 @pytest.mark.parametrize(("case", "normed"), PROGRAMS)
-def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, with_units: pumice.Context) -> None:
+def test_programs_are_right_on_real_tensor_cores(case: Case, normed: bool, with_units: pumice.Context) -> None:
     check_program(case, normed, with_units)
 
 
@@ -325,7 +325,7 @@ def test_programs_are_right_on_the_units_themselves(case: Case, normed: bool, wi
     ],
     ids=str,
 )
-def test_floats_lie_as_a_product_takes_them(case: Case, fragments: bool, pumice_context: pumice.Context) -> None:
+def test_floats_have_the_layout_of_a_gemm(case: Case, fragments: bool, pumice_context: pumice.Context) -> None:
     """Prefill dequantises the whole matrix, without repacking it on devices with GPU kernels."""
     quirks = ["emulated_fragments"] if fragments else []
     device = f"uuid:{pumice_context.info.uuid}"
@@ -349,9 +349,9 @@ INSIDE, BEFORE = "normalised inside", "normalised before"
 
 
 @pytest.mark.parametrize(("case", "own"), [(Case(1, 40, 160, 32), INSIDE), (Case(2, 32, 128, 32), BEFORE)], ids=str)
-def test_a_row_is_normalised_inside_a_product_and_more_before(case: Case, own: str, emulating: pumice.Context) -> None:
+def test_a_row_is_normalised_inside_a_matmul_and_more_before(case: Case, own: str, emulating: pumice.Context) -> None:
     """Several rows are normalised by a separate kernel instead of in each GEMM workgroup. A measured choice overrides either."""
-    kind = f"block product of {case.rows} normalised rows"
+    kind = f"quantized GEMM of {case.rows} normalised rows"
     for measured in ({}, {kind: INSIDE}, {kind: BEFORE}):
         program = check_program(case, True, emulating, measured=measured)
         steps = program.plan([[case.rows, case.depth]])
@@ -361,7 +361,7 @@ def test_a_row_is_normalised_inside_a_product_and_more_before(case: Case, own: s
         assert choices == ([(own, taken)] if measured else [])
 
 
-def test_a_row_without_room_in_shared_memory_is_normalised_before(emulating: pumice.Context) -> None:
+def test_a_row_beyond_shared_memory_is_normalised_before(emulating: pumice.Context) -> None:
     depth = emulating.info.limits["maxComputeSharedMemorySize"] // 256 * 128  # fp16 elements
     program = check_program(Case(1, 16, depth, 32), True, emulating)
     assert len(program.plan([[1, depth]])) == 2
@@ -400,7 +400,7 @@ def check_program(
     return program
 
 
-def test_rows_that_begin_inside_eight_halves_are_copied_first(emulating: pumice.Context) -> None:
+def test_rows_not_16_byte_aligned_are_copied_first(emulating: pumice.Context) -> None:
     case = Case(3, 20, 160, 32)
     graph = pumice.Graph("blocks")
     given = graph.input("x", "float16", [4 * 160 + 3])

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from conv_reference import convolved
-from lesser_devices import LEAST, SMALL, lesser
+from lesser_devices import MIN_LIMITS, SMALL, lesser
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ def id_of(shape: tuple[int, ...]) -> str:
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("shape", SHAPES, ids=id_of)
-def test_products_of_a_few_rows_however_the_matrix_lies(
+def test_small_m_matmuls_in_every_matrix_layout(
     shape: tuple[int, int, int], precision: str, context: pumice.Context
 ) -> None:
     rows, depth, columns = shape
@@ -94,7 +94,7 @@ def test_a_matrix_that_begins_anywhere(depth: int, columns: int, precision: str,
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("batch", [((3,), (3,)), ((1,), (4,)), ((2, 3), (3,)), ((2, 1), (2, 3))], ids=str)
-def test_batches_of_products_of_a_few_rows(
+def test_batched_small_m_matmuls(
     batch: tuple[tuple[int, ...], tuple[int, ...]], precision: str, context: pumice.Context
 ) -> None:
     a, b = integers((*batch[0], 2, 37), 1), integers((*batch[1], 37, 19), 2)
@@ -153,7 +153,7 @@ def test_convolutions_of_a_few_pixels(
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("depth", [5, 33, 64])
 @pytest.mark.parametrize("points", [False, True])
-def test_products_of_few_rows_of_integers(rows: int, depth: int, points: bool, context: pumice.Context) -> None:
+def test_small_m_integer_matmuls(rows: int, depth: int, points: bool, context: pumice.Context) -> None:
     random = np.random.default_rng(rows * depth)
     a = random.integers(0, 256, (rows, depth)).astype("uint8")
     b = random.integers(-128, 128, (depth, 21)).astype("int8")
@@ -249,12 +249,12 @@ def check_blocks(
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("bits", "points"), [(4, False), (4, True), (8, True)])
 @pytest.mark.parametrize("shape", BLOCKS, ids=id_of)
-def test_products_with_matrices_of_few_bits(
+def test_matmuls_with_low_bit_weights(
     shape: tuple[int, int, int, int], bits: int, points: bool, precision: str, device: pumice.Context
 ) -> None:
     check_blocks(device, shape, bits, points, precision)
 
 
 def test_more_columns_of_few_bits_than_an_axis_has_workgroups(pumice_context: pumice.Context) -> None:
-    with lesser(pumice_context, LEAST, ("subgroupShuffle",)) as device:
+    with lesser(pumice_context, MIN_LIMITS, ("subgroupShuffle",)) as device:
         check_blocks(device, (1, 16, 65539, 16), 4, False, "fp32")

@@ -92,7 +92,7 @@ def fusion_of(program: pumice.Program) -> str:
 
 @pytest.mark.parametrize("precision", list(ALLOWED))
 @pytest.mark.parametrize("name", CASES)
-def test_both_results_are_right(device: pumice.Context, name: str, precision: str) -> None:
+def test_matmul_and_softmax_results_are_right(device: pumice.Context, name: str, precision: str) -> None:
     case = CASES[name]
     x = case.arrays()[0]
     program = case.program(device, precision=precision)
@@ -165,7 +165,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_stays_apart(device: pumice.Context, name: str) -> None:
+def test_cases_that_are_not_fused(device: pumice.Context, name: str) -> None:
     case = REFUSED[name]
     x = case.arrays()[0]
     program = case.program(device)

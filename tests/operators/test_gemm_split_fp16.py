@@ -26,7 +26,7 @@ class Case:
     depth: int
     columns: int
     split: bool = False
-    tile: str = "gemm_split_fp16 32x32 of 32x32 split 1 ahead 1"
+    tile: str = "gemm_split_fp16 32x32 of 32x32 split 1 unroll 1"
     op: str = "MatMul"
     stored: bool = False  # the result is stored as fp16
     bias: bool = False
@@ -47,17 +47,17 @@ CASES = [
     Case(6, 136, 40, split=True, residual=True),
     Case(37, 264, 40, stored=True),
     Case(37, 264, 40, split=True, stored=True),
-    Case(35, 264, 36, tile="gemm_split_fp16 32x32 of 32x32 split 4 ahead 1"),
-    Case(35, 264, 36, split=True, tile="gemm_split_fp16 32x32 of 32x32 split 4 ahead 1"),
-    Case(35, 328, 70, tile="gemm_split_fp16 32x64 of 32x32 split 2 ahead 1 early"),
-    Case(35, 328, 70, split=True, tile="gemm_split_fp16 32x64 of 32x32 split 2 ahead 1 early"),
-    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 ahead 2"),
-    Case(66, 200, 70, split=True, tile="gemm_split_fp16 64x64 of 32x32 split 1 ahead 2"),
-    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 64x32 split 1 ahead 1"),
-    Case(66, 104, 70, split=True, tile="gemm_split_fp16 64x64 of 64x32 split 1 ahead 1"),
-    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 ahead 2 low first"),
-    Case(66, 320, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 ahead 2 low first"),
-    Case(66, 200, 70, split=True, tile="gemm_split_fp16 64x64 of 32x32 split 1 ahead 2 low first"),
+    Case(35, 264, 36, tile="gemm_split_fp16 32x32 of 32x32 split 4 unroll 1"),
+    Case(35, 264, 36, split=True, tile="gemm_split_fp16 32x32 of 32x32 split 4 unroll 1"),
+    Case(35, 328, 70, tile="gemm_split_fp16 32x64 of 32x32 split 2 unroll 1 prefetch"),
+    Case(35, 328, 70, split=True, tile="gemm_split_fp16 32x64 of 32x32 split 2 unroll 1 prefetch"),
+    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 unroll 2"),
+    Case(66, 200, 70, split=True, tile="gemm_split_fp16 64x64 of 32x32 split 1 unroll 2"),
+    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 64x32 split 1 unroll 1"),
+    Case(66, 104, 70, split=True, tile="gemm_split_fp16 64x64 of 64x32 split 1 unroll 1"),
+    Case(66, 72, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 unroll 2 low first"),
+    Case(66, 320, 70, tile="gemm_split_fp16 64x64 of 32x32 split 1 unroll 2 low first"),
+    Case(66, 200, 70, split=True, tile="gemm_split_fp16 64x64 of 32x32 split 1 unroll 2 low first"),
 ]
 
 
@@ -110,7 +110,7 @@ def roundings_of(program: pumice.Program) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_are_as_near_as_the_step_tells(case: Case, either_units: pumice.Context) -> None:
+def test_matmuls_are_within_the_reported_error(case: Case, either_units: pumice.Context) -> None:
     random = np.random.default_rng(5)
     size, tiny = (3.0, 1.0) if case.stored else (3e4, 1e-12)
     weights = (random.standard_normal((case.depth, case.columns)) * size).astype(np.float32)
@@ -164,9 +164,7 @@ SPECIAL = {
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("alone", [True, False], ids=["a row of it", "one of a row"])
-def test_rows_of_any_numbers_come_out_as_of_products_of_float32(
-    kind: str, alone: bool, either_units: pumice.Context
-) -> None:
+def test_rows_of_any_values_match_float32_matmuls(kind: str, alone: bool, either_units: pumice.Context) -> None:
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(6)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
@@ -177,7 +175,7 @@ def test_rows_of_any_numbers_come_out_as_of_products_of_float32(
 
 
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 65504.0, 2.0**-24, -0.0])
-def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, either_units: pumice.Context) -> None:
+def test_any_float16_values_match_float32_matmuls(number: float, either_units: pumice.Context) -> None:
     case = Case(40, 72, 36)
     random = np.random.default_rng(7)
     weights = random.standard_normal((case.depth, case.columns)).astype(np.float32)
@@ -189,7 +187,7 @@ def test_halves_of_any_kind_come_out_as_of_products_of_float32(number: float, ei
 
 
 @pytest.mark.parametrize("size", [1e-25, 1e-10, 1e10, 1e30])
-def test_a_matrix_of_any_size_is_two_halves(size: float, either_units: pumice.Context) -> None:
+def test_a_matrix_of_any_size_is_split_into_two_float16(size: float, either_units: pumice.Context) -> None:
     """Results above the fp32 range are infinite; subnormal results are nearly exact."""
     case = Case(40, 72, 36, split=True)
     random = np.random.default_rng(8)
@@ -250,13 +248,11 @@ def choice_of(case: Case, context: pumice.Context, precision: str = "fp16", wide
     ],
     ids=str,
 )
-def test_products_in_float32_take_halves_where_these_are_quicker(
-    case: Case, taken: bool, either_units: pumice.Context
-) -> None:
+def test_float32_matmuls_use_split_fp16_if_faster(case: Case, taken: bool, either_units: pumice.Context) -> None:
     assert ("gemm_split_fp16" in choice_of(case, either_units)["own"]) == taken
 
 
 @pytest.mark.parametrize(("precision", "wide"), [("fp32", False), ("bf16", True), ("fp16", False)])
-def test_other_products_do_not(precision: str, wide: bool, either_units: pumice.Context) -> None:
+def test_other_matmuls_do_not(precision: str, wide: bool, either_units: pumice.Context) -> None:
     choice = choice_of(Case(40, 256, 64), either_units, precision, wide)
     assert not [variant for variant in choice["variants"] if "halves" in variant]

@@ -24,7 +24,7 @@ def test_rows_may_begin_at_any_sixteen_bytes(rows: int, first: int, context: pum
     w = chance.integers(-4, 5, (columns, depth)).astype(np.float32)
     text = (SHADERS / "gemv_col_major.comp").read_text()
     macros = {"MATRIX": "1", "HAS_BIAS": "0", "SUBGROUP": f"{subgroup}u", "EPILOGUE(x)": "x"}
-    spec = {"ROWS": rows, "AHEAD": 2, "WHOLE": 0}
+    spec = {"ROWS": rows, "UNROLL": 2, "NO_K_TAIL": 0}
     kernel = pumice.Kernel(text, context, "gemv_col_major", macros, spec, include_dirs=[SHADERS])
     numbers = {name: 0 for name, one in push_constants(kernel).items()}
     numbers |= {"pixels": rows, "out_h": 1, "out_w": rows, "channels_in": depth, "channels_out": columns}

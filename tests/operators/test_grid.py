@@ -14,7 +14,7 @@ import pytest
 
 import pumice
 from cases import CASES, Case, grids
-from lesser_devices import LEAST, NARROW, SMALL, folded, lesser, results
+from lesser_devices import MIN_LIMITS, SMALL, SMALL_GRID, folded, lesser, results
 from operator_references import MEETING, compiled, reference
 from pumice.testing import assert_close
 
@@ -36,21 +36,21 @@ def small(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Ite
 @pytest.fixture(scope="module", params=LACKING)
 def narrow(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device with two workgroups on two axes, and minimal other limits."""
-    with lesser(pumice_context, NARROW, LACKING[request.param]) as made:
+    with lesser(pumice_context, SMALL_GRID, LACKING[request.param]) as made:
         yield made
 
 
 @pytest.fixture(scope="module", params=LACKING)
 def least(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """A device with the minimum limits that Vulkan guarantees."""
-    with lesser(pumice_context, LEAST, LACKING[request.param]) as made:
+    with lesser(pumice_context, MIN_LIMITS, LACKING[request.param]) as made:
         yield made
 
 
 # --- Only grid.glsl reads the workgroup index
 
 
-def test_kernels_find_their_place_by_the_grid_alone() -> None:
+def test_kernels_index_by_the_grid_alone() -> None:
     """Only grid.glsl reads built-in indices. math.glsl reads just a bit of the grid size that is always zero."""
     texts = {path.name: path.read_text() for path in SHADERS.rglob("*") if path.is_file()}
     place = re.compile(r"\bgl_(WorkGroupID|GlobalInvocationID)\b")
@@ -66,7 +66,7 @@ def axes_of(text: str) -> str | None:
     return said.group(1) if said else "1"
 
 
-def test_kernels_whose_work_is_cut_are_those_of_contractions_and_attention() -> None:
+def test_only_conv_gemm_and_attention_split_their_work() -> None:
     """All other kernels support a folded grid, so they work for any size."""
     cut = {path.name for path in SHADERS.glob("*.comp") if axes_of(path.read_text()) == "0"}
     assert cut == {
@@ -147,7 +147,7 @@ def test_more_work_than_an_axis_holds_is_done_whole(case: Case, small: pumice.Co
 
 @pytest.mark.parametrize("case", [one for one in grids.grids() if one.has_floats], ids=str)
 @pytest.mark.slow
-def test_more_work_than_an_axis_holds_is_done_whole_in_halves(case: Case, small: pumice.Context) -> None:
+def test_work_beyond_a_grid_axis_is_done_in_two_halves(case: Case, small: pumice.Context) -> None:
     checked(case, small, "fp16")
 
 
@@ -317,7 +317,7 @@ def test_a_recurrent_layer_over_131074_steps_is_computed_whole(context: pumice.C
 # --- User kernels
 
 
-def test_a_kernel_of_a_user_is_refused_where_its_grid_does_not_fit(small: pumice.Context) -> None:
+def test_a_kernel_of_a_user_is_rejected_where_its_grid_does_not_fit(small: pumice.Context) -> None:
     """A user kernel that reads its workgroup index is not folded; one that only reads its invocation index is (test_launch_sizes.py)."""
     kernel = pumice.Kernel(
         "layout(local_size_x = 4) in;\nlayout(binding = 0) buffer Y { float y[]; };\n"

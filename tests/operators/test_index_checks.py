@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 @pytest.mark.parametrize("reader", READERS, ids=IDS)
-def test_a_constant_index_out_of_range_is_refused_when_the_node_is_added(reader: Reader) -> None:
+def test_a_constant_index_out_of_range_is_rejected_when_the_node_is_added(reader: Reader) -> None:
     for seed in range(8):
         indices, places = indices_of(reader, seed, 1 + seed % 3)
         graph = pumice.Graph()
@@ -128,7 +128,7 @@ def test_a_box_of_an_image_that_is_not_there_is_reported(context: pumice.Context
         program({"x": x, "boxes": boxes})
 
 
-def test_a_constant_box_of_an_image_that_is_not_there_is_refused() -> None:
+def test_a_constant_box_of_an_image_that_is_not_there_is_rejected() -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match=r"the index nan at \[0, 0\]; expected 0 to 2"):
         max_roi_pool(graph, graph.constant(np.array([[np.nan, 0, 0, 2, 2]], "float32")), True)

@@ -108,7 +108,9 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
     program = case.program(gpu_kernels, precision)
     kernels = [step["kernel"] for step in program.plan([case.shape])]
     assert case.kernel in kernels, kernels
-    assert "elementwise.comp" not in kernels or precision == "fp16", kernels  # the epilogue is fused into the normalisation
+    assert "elementwise.comp" not in kernels or precision == "fp16", (
+        kernels
+    )  # the epilogue is fused into the normalisation
     notes = {row["node"]: row["note"] for row in program.report()}
     assert case.then != "Add" or notes["sum"] == notes["last"] == "fused into norm"
     (made,) = program.call((case.numbers()[0].astype(np.float32),))

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 import onnx_models
 import pumice
 from features import need_features
-from onnx_models import node, value
 from int64_samples import HIGHEST, LOWEST, Array, divisible_pairs, pairs, points, truncated_quotients
+from onnx_models import node, value
 
 CODES = {
     "float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16,
@@ -155,7 +155,7 @@ def test_reductions(context: pumice.Context, paired: pumice.Context, op: str) ->
         np.testing.assert_array_equal(y, REDUCTIONS[op](x))
 
 
-def test_places_orders_and_moves(context: pumice.Context, paired: pumice.Context) -> None:
+def test_positions_orders_and_moves(context: pumice.Context, paired: pumice.Context) -> None:
     x = np.random.default_rng(4).permutation(points())[:105].reshape(5, 21)
     nodes = [
         node("ArgMin", ["x"], ["least"], axis=1, keepdims=0),

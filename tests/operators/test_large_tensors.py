@@ -35,7 +35,7 @@ def run(
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
-def test_products_with_weights_of_more_than_a_range_are_cut(transposed: int, short: pumice.Context) -> None:
+def test_matmuls_with_weights_of_more_than_a_range_are_split(transposed: int, short: pumice.Context) -> None:
     x, weights, bias = values(3, 130), values(130, 1003), values(1003)
     assert weights.nbytes > 4 * SHORT_RANGE
     constant = weights.T.copy() if transposed else weights
@@ -43,7 +43,7 @@ def test_products_with_weights_of_more_than_a_range_are_cut(transposed: int, sho
     run(short, "MatMul", [x], [weights], x @ weights)
 
 
-def test_products_of_more_rows_than_a_range_has_are_cut(short: pumice.Context) -> None:
+def test_matmuls_of_more_rows_than_a_range_has_are_split(short: pumice.Context) -> None:
     x, weights = values(5003, 20), values(20, 24)
     assert x.nbytes > 4 * SHORT_RANGE
     run(short, "MatMul", [x], [weights], x @ weights)
@@ -51,7 +51,7 @@ def test_products_of_more_rows_than_a_range_has_are_cut(short: pumice.Context) -
     run(short, "MatMul", [batch, others], [], batch @ others)
 
 
-def test_products_of_integers_are_cut(short: pumice.Context) -> None:
+def test_matmuls_of_integers_are_split(short: pumice.Context) -> None:
     x = (np.arange(9 * 130) * 37 % 256).astype("uint8").reshape(9, 130)
     weights = (np.arange(130 * 1003) * 31 % 251 - 125).astype("int8").reshape(130, 1003)
     zeros = (np.arange(1003) % 17 - 8).astype("int8")
@@ -59,7 +59,7 @@ def test_products_of_integers_are_cut(short: pumice.Context) -> None:
     run(short, "MatMulInteger", [x], [weights, np.array(9, "uint8"), zeros], expected)
 
 
-def test_convolutions_with_weights_of_more_than_a_range_are_cut(short: pumice.Context) -> None:
+def test_convolutions_with_weights_of_more_than_a_range_are_split(short: pumice.Context) -> None:
     x, weights, bias = values(1, 40, 5, 5), values(300, 40, 3, 3), values(300)
     assert weights.nbytes > 4 * SHORT_RANGE
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
@@ -70,7 +70,7 @@ def test_convolutions_with_weights_of_more_than_a_range_are_cut(short: pumice.Co
     run(short, "ConvTranspose", [x], [up], products.astype("float32"), strides=[2, 2])
 
 
-def test_convolutions_of_more_images_than_a_range_has_are_cut(short: pumice.Context) -> None:
+def test_convolutions_of_more_images_than_a_range_has_are_split(short: pumice.Context) -> None:
     x, weights = values(40, 4, 30, 31), values(6, 4, 1, 1)
     assert x.nbytes > 4 * SHORT_RANGE
     expected = np.einsum("nchw,dc->ndhw", x, weights[:, :, 0, 0], optimize=True).astype("float32")
@@ -78,7 +78,7 @@ def test_convolutions_of_more_images_than_a_range_has_are_cut(short: pumice.Cont
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
-def test_gathers_of_tables_of_more_than_a_range_are_cut(dtype: str, short: pumice.Context) -> None:
+def test_gathers_of_tables_of_more_than_a_range_are_split(dtype: str, short: pumice.Context) -> None:
     random = np.random.default_rng(3)
     table = random.integers(-100, 100, (2003, 33)).astype(dtype)
     assert table.nbytes > SHORT_RANGE
@@ -100,7 +100,7 @@ def test_gathers_of_tables_of_more_than_a_range_are_cut(dtype: str, short: pumic
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
-def test_copies_of_tensors_of_more_than_a_range_are_cut(dtype: str, short: pumice.Context) -> None:
+def test_copies_of_tensors_of_more_than_a_range_are_split(dtype: str, short: pumice.Context) -> None:
     x = np.random.default_rng(5).integers(-100, 100, (331, 1501)).astype(dtype)
     assert x.nbytes > 4 * SHORT_RANGE
     run(short, "Transpose", [x], [], x.T.copy(), perm=[1, 0])
@@ -110,7 +110,7 @@ def test_copies_of_tensors_of_more_than_a_range_are_cut(dtype: str, short: pumic
     run(short, "Expand", [x[:3].copy()], [np.array([200, 3, 1501])], np.broadcast_to(x[:3], (200, 3, 1501)).copy())
 
 
-def test_what_cannot_be_cut_is_refused_with_both_numbers(short: pumice.Context) -> None:
+def test_what_cannot_be_split_is_rejected_with_both_numbers(short: pumice.Context) -> None:
     x = values(1, 20_011)
     with pytest.raises(pumice.UnsupportedError, match=rf"bytes; this device binds at most {SHORT_RANGE} bytes"):
         run(short, "CumSum", [x], [np.array(1)], np.cumsum(x, 1))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from lesser_devices import NARROW, lesser
+from lesser_devices import SMALL_GRID, lesser
 from pumice.base.element_types import numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -67,7 +67,7 @@ def check(shape: tuple[int, ...], context: pumice.Context, precision: str, in_in
 
 @pytest.fixture(scope="module")
 def narrow(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    with lesser(pumice_context, NARROW) as made:
+    with lesser(pumice_context, SMALL_GRID) as made:
         yield made
 
 
@@ -81,7 +81,7 @@ def test_rows_in_use_and_new_rows_are_there_bit_by_bit(
 
 @pytest.mark.parametrize("precision", STORED)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[3] % 4 == 0], ids=str)
-def test_caches_of_int8_are_told_by_their_scales(
+def test_int8_caches_are_recognised_by_their_scales(
     shape: tuple[int, ...], precision: str, context: pumice.Context
 ) -> None:
     check(shape, context, precision, True)
@@ -102,7 +102,7 @@ def test_grids_that_a_device_does_not_take_are_folded(in_int8: bool, narrow: pum
         ({3: (2, 3, 4)}, "scales beside a cache of int8 and beside no other expected"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[int, tuple[int, ...]], message: str) -> None:
+def test_what_does_not_fit_is_rejected(change: dict[int, tuple[int, ...]], message: str) -> None:
     graph = pumice.Graph()
     shapes = {0: (2, 3, 4, 8), 1: (2, 3, 1, 8), 2: (2,)} | change
     inputs = [graph.input(f"i{i}", "int64" if i == 2 else "float32", list(shape)) for i, shape in shapes.items()]
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused(change: dict[int, tuple[int, ...]], messag
         graph.add("pumice::JoinedRows", *inputs)
 
 
-def test_caches_of_int8_that_do_not_fit_are_refused() -> None:
+def test_caches_of_int8_that_do_not_fit_are_rejected() -> None:
     for size, scales, message in ((6, (2, 3, 4), "a multiple of 4 elements"), (8, (2, 3, 5), "scales of shape")):
         graph = pumice.Graph()
         cache, rows = graph.input("c", "int8", [2, 3, 4, size]), graph.input("r", "float32", [2, 3, 1, size])

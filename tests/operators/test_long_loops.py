@@ -93,7 +93,7 @@ def test_normalisations_walk_long_rows(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 3), (1, 64), (17, 17), (40, 2)])
-def test_products_sum_over_long_rows(sizes: tuple[int, int], context: pumice.Context) -> None:
+def test_matmuls_sum_over_long_rows(sizes: tuple[int, int], context: pumice.Context) -> None:
     a, b = numbers(sizes[0], LONG), numbers(LONG, sizes[1])
     expected = a.astype("float64") @ b.astype("float64")
     for constants in (0, 1):
@@ -241,7 +241,7 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("op", "inputs", "attributes"), REFUSED, ids=[one[0] for one in REFUSED])
-def test_loops_that_are_not_cut_are_refused_by_name(
+def test_loops_that_are_not_split_are_rejected_by_name(
     op: str, inputs: list[Array | None], attributes: dict[str, Any], context: pumice.Context
 ) -> None:
     """Such loops are rejected if the driver ends long loops; otherwise they run.
@@ -264,7 +264,7 @@ def test_loops_that_are_not_cut_are_refused_by_name(
         run(context, op, *inputs, **attributes)
 
 
-def test_more_samples_than_anybody_means_are_refused(context: pumice.Context) -> None:
+def test_more_samples_than_anybody_means_are_rejected(context: pumice.Context) -> None:
     """32,768 per axis are 10^9 samples per cell, which would take hours."""
     x, rois, images = numbers(1, 1, 8, 8), np.array([[0, 0, 7, 7]], "float32"), np.array([0])
     with pytest.raises(pumice.UnsupportedError, match="a sampling_ratio of 32768; at most 4096 samples"):

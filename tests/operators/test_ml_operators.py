@@ -177,7 +177,7 @@ def test_missing_values_go_where_the_node_says(context: pumice.Context) -> None:
     compare(context, model, [rows], onnx_runtime(model, [rows]))
 
 
-def test_trees_that_are_none_are_refused(context: pumice.Context) -> None:
+def test_trees_that_are_none_are_rejected(context: pumice.Context) -> None:
     attributes = forest(np.random.default_rng(5), 1, 1, "target")
     attributes["nodes_truenodeids"][0] = 0
     with pytest.raises(pumice.GraphError, match="nodes in a circle"):
@@ -187,7 +187,7 @@ def test_trees_that_are_none_are_refused(context: pumice.Context) -> None:
         pumice.load(ml("TreeEnsembleRegressor", [ROWS], 1, 1, n_targets=1, **attributes), context)
 
 
-def test_refusals(context: pumice.Context) -> None:
+def test_rejections(context: pumice.Context) -> None:
     for op, attributes, why in (
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "PROBIT"),
         ("ZipMap", {"classlabels_int64s": [0, 1]}, "zipmap=False"),

@@ -29,10 +29,14 @@ def packed(
     """Pack `count` rows of a matrix from `first` on, as a slice of the whole matrix."""
     depth, columns = matrix.shape
     kernel = pumice.Kernel(
-        (SHADERS / "pack_weights.comp").read_text(), context, macros=MACROS, include_dirs=[str(SHADERS)], name="pack_weights"
+        (SHADERS / "pack_weights.comp").read_text(),
+        context,
+        macros=MACROS,
+        include_dirs=[str(SHADERS)],
+        name="pack_weights",
     )
-    quads = -(-columns // 8) * -(-count // 32) * 64
-    numbers = {"quads": quads, "taps": 1, "channels_in": count, "channels_out": columns, "first_in": first}
+    num_vec4 = -(-columns // 8) * -(-count // 32) * 64
+    numbers = {"num_vec4": num_vec4, "taps": 1, "channels_in": count, "channels_out": columns, "first_in": first}
     strides = {"x_stride_group": 0, "x_stride_out": 1, "x_stride_in": columns, "x_stride_tap": 0}
     kernel(
         x=np.ascontiguousarray(matrix[first : first + count]),
@@ -41,7 +45,7 @@ def packed(
         scale=1.0,
         x_offset=0,
         y_offset=0,
-        threads=quads,
+        threads=num_vec4,
         **numbers,
         **strides,
     )
@@ -49,14 +53,14 @@ def packed(
 
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 65])
 @pytest.mark.parametrize("depth", [1, 31, 32, 33, 100])
-def test_a_matrix_is_packed_in_fragments(context: pumice.Context, depth: int, columns: int) -> None:
+def test_a_matrix_is_packed_in_fragment_order(context: pumice.Context, depth: int, columns: int) -> None:
     matrix = np.arange(1, depth * columns + 1, dtype=np.float32).reshape(depth, columns)
     made = pumice.tensor(np.full(in_fragments(matrix).shape, np.nan, np.float32), context)
     packed(context, matrix, 0, depth, made)
     np.testing.assert_array_equal(made.numpy(), in_fragments(matrix))
 
 
-def test_parts_of_a_matrix_meet_in_its_fragments(context: pumice.Context) -> None:
+def test_tiles_of_a_matrix_are_adjacent_in_fragment_order(context: pumice.Context) -> None:
     matrix = np.random.default_rng(1).standard_normal((150, 20), np.float32)
     made = pumice.tensor(np.full(in_fragments(matrix).shape, np.nan, np.float32), context)
     for first in range(0, 150, 64):
@@ -73,7 +77,7 @@ def taps_in_fragments(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
 
 @pytest.mark.parametrize("spread", [False, True], ids=["taps", "taps of a row as columns"])
 @pytest.mark.parametrize("shape", [(9, 40, 3, 3), (3, 32, 2, 5), (8, 8, 1, 4)], ids=str)
-def test_weights_of_a_convolution_are_packed_in_fragments(
+def test_conv_weights_are_packed_in_fragment_order(
     context: pumice.Context, shape: tuple[int, int, int, int], spread: bool
 ) -> None:
     outputs, inputs, rows, width = shape
@@ -82,12 +86,16 @@ def test_weights_of_a_convolution_are_packed_in_fragments(
         expected = taps_in_fragments(weights.transpose(3, 0, 1, 2).reshape(width * outputs, inputs, rows))
     else:
         expected = taps_in_fragments(weights.reshape(outputs, inputs, rows * width))
-    macros = MACROS | ({"SPREAD": f"{width}u"} if spread else {})
+    macros = MACROS | ({"FOLD_TAPS": f"{width}u"} if spread else {})
     kernel = pumice.Kernel(
-        (SHADERS / "pack_weights.comp").read_text(), context, macros=macros, include_dirs=[str(SHADERS)], name="pack_weights"
+        (SHADERS / "pack_weights.comp").read_text(),
+        context,
+        macros=macros,
+        include_dirs=[str(SHADERS)],
+        name="pack_weights",
     )
     made = pumice.tensor(np.full(expected.shape, np.nan, np.float32), context)
-    sizes = {"quads": expected.size // 4, "taps": rows if spread else rows * width, "first_in": 0, "all_in": inputs}
+    sizes = {"num_vec4": expected.size // 4, "taps": rows if spread else rows * width, "first_in": 0, "all_in": inputs}
     sizes |= {"channels_in": inputs, "channels_out": outputs}
     strides = {
         "x_stride_group": 0,

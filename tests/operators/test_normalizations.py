@@ -97,7 +97,7 @@ def test_normalisations_lose_nothing_by_cancellation(context: pumice.Context, ca
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_group_normalisation_with_a_scale_for_each_group_is_refused(
+def test_a_group_normalisation_with_a_scale_for_each_group_is_rejected(
     context: pumice.Context, known: bool, which: int
 ) -> None:
     """Opsets before 21 define the operator this way."""

@@ -91,7 +91,7 @@ def test_half_floats_are_rounded_once(context: pumice.Context) -> None:
     np.testing.assert_allclose(fused, np.where(plain < 0, 0.1 * plain, plain), rtol=2e-3)
 
 
-def test_what_is_no_activation_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_is_no_activation_is_rejected_by_name(context: pumice.Context) -> None:
     square = desc(4, 4)
     for wrong in ("Softmax", "Add", "Nothing", "Cast", "Not", "Clip"):
         with pytest.raises(pumice.UnsupportedError, match=f"activation '{wrong}'; there are .*Relu.*Sigmoid"):
@@ -109,7 +109,7 @@ def test_what_is_no_activation_is_refused_by_name(context: pumice.Context) -> No
         pumice.Operator("TopK", [square, np.array([2])], [values, indices], activation="Relu")
 
 
-def test_an_operator_whose_kernels_apply_none_is_refused_by_name(context: pumice.Context) -> None:
+def test_an_operator_whose_kernels_apply_none_is_rejected_by_name(context: pumice.Context) -> None:
     refused, taken = [], []
     cases: dict[str, tuple[list[Any], dict[str, Any]]] = {
         "Softmax": ([desc(4, 6)], {}),

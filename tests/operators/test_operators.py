@@ -105,7 +105,7 @@ def test_dynamic_quantisation_suits_the_scale_that_it_gives(
         ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (), (3,)], r"zero points of w .*\[4\]"),
     ],
 )
-def test_zero_points_of_another_shape_are_refused(op: str, shapes: list[tuple[int, ...]], message: str) -> None:
+def test_zero_points_of_another_shape_are_rejected(op: str, shapes: list[tuple[int, ...]], message: str) -> None:
     graph = pumice.Graph()
     with pytest.raises(pumice.GraphError, match=message):
         graph.add(op, *[graph.input(f"i{k}", "int8", list(shape)) for k, shape in enumerate(shapes)])

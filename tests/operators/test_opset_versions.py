@@ -19,7 +19,7 @@ from exact_sessions import exact_session
 from features import lacking_features
 from operator_references import OWN_REFERENCES
 from pumice.importer.composed.operator_table import COMPOSED
-from pumice.importer.rewrites.rewrite_table import NEWEST, OLDEST, UPGRADES
+from pumice.importer.rewrites.rewrite_table import MAX_OPSET, MIN_OPSET, UPGRADES
 from pumice.testing import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -28,15 +28,15 @@ FIRST_COMPARED = 7  # oldest opset that ONNX Runtime and the reference support
 
 
 def views() -> dict[str, list[Any]]:
-    """Return for each operator the schemas in effect at any opset from OLDEST on, oldest first."""
+    """Return for each operator the schemas in effect at any opset from MIN_OPSET on, oldest first."""
     found: dict[str, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "" and schema.since_version <= NEWEST:
+        if schema.domain == "" and schema.since_version <= MAX_OPSET:
             found.setdefault(schema.name, []).append(schema)
     for name, schemas in found.items():
         schemas.sort(key=lambda schema: schema.since_version)
-        later = [*(schema.since_version for schema in schemas[1:]), NEWEST + 1]
-        found[name] = [one for one, end in zip(schemas, later, strict=True) if end > OLDEST and not one.deprecated]
+        later = [*(schema.since_version for schema in schemas[1:]), MAX_OPSET + 1]
+        found[name] = [one for one, end in zip(schemas, later, strict=True) if end > MIN_OPSET and not one.deprecated]
     return found
 
 

@@ -149,7 +149,7 @@ def check(case: Case, context: pumice.Context, precision: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_numbers_whatever_is_known_at_load_in_fragments(emulating: pumice.Context, name: str) -> None:
+def test_the_same_numbers_whatever_is_known_at_load_with_mma(emulating: pumice.Context, name: str) -> None:
     pytest.importorskip("onnxruntime")
     check(CASES[name], emulating, "fp16")
 

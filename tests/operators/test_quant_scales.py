@@ -84,7 +84,7 @@ def run(
 
 @pytest.mark.parametrize("rows", [1, 4, 18])
 @by_form
-def test_float32_scales_run_on_matrix_units(units: pumice.Context, form: Any, bits: int, rows: int) -> None:
+def test_float32_scales_run_on_tensor_cores(units: pumice.Context, form: Any, bits: int, rows: int) -> None:
     proto, codes = made(form, bits, INEXACT)
     x = np.random.default_rng(1).standard_normal((rows, DEPTH)).astype("float32")
     y, kernels, note = run(proto, units, x)
@@ -124,7 +124,7 @@ def test_a_scale_becomes_the_nearest_half(units: pumice.Context, form: Any, bits
 
 
 @by_form
-def test_scales_that_are_halves_are_not_noted(units: pumice.Context, form: Any, bits: int) -> None:
+def test_float16_scales_are_not_reported(units: pumice.Context, form: Any, bits: int) -> None:
     proto, _ = made(form, bits, INEXACT.astype(np.float16).astype("float32"))
     _, kernels, note = run(proto, units, np.ones((2, DEPTH), "float32"))
     assert ("gemm_quant_mma.comp" in kernels, note) == (True, "")
@@ -156,7 +156,7 @@ def test_other_precisions_round_no_scales(units: pumice.Context, precision: Any)
     assert "scales" not in note
 
 
-def test_devices_without_matrix_units_round_no_scales(context: pumice.Context) -> None:
+def test_devices_without_tensor_cores_round_no_scales(context: pumice.Context) -> None:
     proto, codes = made(n_bits, 4, INEXACT)
     x = np.zeros((1, DEPTH), "float32")
     x[0, 5] = 1

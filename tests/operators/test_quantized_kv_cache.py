@@ -179,7 +179,7 @@ def test_caches_are_right_by_the_kernels_of_gpus(case: Case, precision: str, gpu
     ],
     ids=str,
 )
-def test_rows_are_right_on_matrix_units(case: Case, emulating: pumice.Context) -> None:
+def test_rows_are_right_on_tensor_cores(case: Case, emulating: pumice.Context) -> None:
     """Cooperative matrices are emulated if the device has none."""
     check(case, emulating, "fp16", "attention_decode_mma.comp")
 
@@ -194,7 +194,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("case", LONG, ids=str)
-def test_long_caches_are_right_on_the_units_themselves(case: Case, context: pumice.Context) -> None:
+def test_long_caches_are_right_on_real_tensor_cores(case: Case, context: pumice.Context) -> None:
     """With real cooperative matrices; skipped on other devices."""
     quirks = {quirk.name for quirk in context.driver_quirks}
     if not context.info.matrices or context.info.limits["subgroupSize"] != 32 or "other_matrix_layout" in quirks:
@@ -248,9 +248,7 @@ def test_elements_are_off_by_half_a_level_at_most(size: float, precision: str, c
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_rows_that_hold_no_number_have_a_scale_that_is_none(
-    bad: float, precision: str, context: pumice.Context
-) -> None:
+def test_nan_rows_have_a_nan_scale(bad: float, precision: str, context: pumice.Context) -> None:
     case = Case(2, 2, 5, 9, 8, (2,))
     given = case.given(precision)
     given["k"][0, 1, 3, 6], given["v"][0, 0, 4, 0] = bad, bad
@@ -282,7 +280,7 @@ def test_rows_past_the_end_of_a_cache_are_left_out(context: pumice.Context) -> N
         np.testing.assert_array_equal(made["new_value_scales"][:, :, kept], given["value_scales"][:, :, kept])
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_shapes_that_do_not_fit_are_rejected() -> None:
     def add(**changes: list[int]) -> None:
         graph = pumice.Graph()
         shapes = {"q": [1, 2, 1, 8], "k": [1, 1, 1, 8], "v": [1, 1, 1, 8], "keys": [1, 1, 9, 8], "values": [1, 1, 9, 8]}

@@ -173,7 +173,7 @@ def test_a_model_without_random_numbers_has_no_seed(context: pumice.Context) -> 
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
-def test_seeds_of_more_than_64_bits_are_refused(context: pumice.Context, seed: int) -> None:
+def test_seeds_of_more_than_64_bits_are_rejected(context: pumice.Context, seed: int) -> None:
     with pytest.raises(pumice.BindingError, match=r"0 to 2\*\*64 - 1"):
         pumice.load(noise(), context, seed=seed)
 
@@ -267,7 +267,7 @@ def test_validation_compares_no_random_numbers(context: pumice.Context) -> None:
     assert next(row for row in report.rows if row.node == nodes[2].name).local is not None
 
 
-def test_refusals(context: pumice.Context) -> None:
+def test_rejections(context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match="random numbers as int32"):
         made(context, "pumice::RandomUniform", STATE, [3], dtype=6)
     with pytest.raises(pumice.GraphError, match="a state"):

@@ -101,7 +101,7 @@ def shapes_of(op: str, inputs: int = 3, units: int = 5) -> list[list[int]]:
         ("LSTM", {}, {"clip": -1.0}, "'clip' of at least 0 expected"),
     ],
 )
-def test_layers_that_do_not_fit_are_refused(
+def test_layers_that_do_not_fit_are_rejected(
     op: str, changed: dict[int, list[int]], attributes: dict[str, Any], message: str
 ) -> None:
     graph = pumice.Graph()
@@ -111,7 +111,7 @@ def test_layers_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("op", list(recurrents.GATES))
-def test_other_numbers_and_activations_are_refused_by_name(op: str) -> None:
+def test_other_numbers_and_activations_are_rejected_by_name(op: str) -> None:
     graph = pumice.Graph()
     for dtype in ("float64", "int32"):
         inputs = [graph.input(f"{dtype}{k}", dtype, shape) for k, shape in enumerate(shapes_of(op))]

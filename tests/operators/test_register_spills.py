@@ -94,8 +94,8 @@ def apart(one: str, other: str) -> float:
 
 def spills(variant: str) -> bool:
     """Return whether the quirk reports spills: workgroups of 256 or more invocations."""
-    pixels, channels, split, held_pixels, held_channels = tile_of(variant)
-    return pixels * channels * split >= 256 * held_pixels * held_channels
+    pixels, channels, split, thread_pixels, thread_channels = tile_of(variant)
+    return pixels * channels * split >= 256 * thread_pixels * thread_channels
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(512, 512), (2048, 2048), (4096, 64), (300, 4096)])
@@ -120,7 +120,7 @@ def test_the_nearest_tile_stands_for_one_that_spills(
     assert apart(taken, own) == min(apart(one, own) for one in others)
 
 
-def test_what_was_told_is_kept_in_the_cache(pumice_context: pumice.Context, cache: Path) -> None:
+def test_reported_spills_are_kept_in_the_cache(pumice_context: pumice.Context, cache: Path) -> None:
     """A second context, like a later process, reads the cached answers and rewrites no file."""
     times: list[dict[Path, int]] = []
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_what_is_known_of_spills_is_asked_and_planned_once(pumice_context: pumic
         assert later[1] < pipelines
 
 
-def test_another_shape_keeps_what_was_told_of_the_first(spilling: pumice.Context) -> None:
+def test_another_shape_keeps_the_spills_reported_for_the_first(spilling: pumice.Context) -> None:
     """A new shape reuses steps of the last plan, except for spilling kernels."""
     graph = pumice.Graph("product")
     x = graph.input("x", "float32", [None, 200])
@@ -177,7 +177,7 @@ def test_another_shape_keeps_what_was_told_of_the_first(spilling: pumice.Context
         assert " does not" in program.report()[0]["note"]
 
 
-def test_drivers_that_tell_are_asked_for_numbers_alone(plain: pumice.Context, cache: Path) -> None:
+def test_drivers_with_statistics_are_asked_only_for_numbers(plain: pumice.Context, cache: Path) -> None:
     """The validation layer would warn if pipelines were queried for text without being created for it. Nothing is cached for other
     drivers.
     """
@@ -186,7 +186,7 @@ def test_drivers_that_tell_are_asked_for_numbers_alone(plain: pumice.Context, ca
     assert cache.exists() == tells
 
 
-def test_a_measured_variant_that_spills_is_refused(plain: pumice.Context, spilling: pumice.Context) -> None:
+def test_a_measured_variant_that_spills_is_rejected(plain: pumice.Context, spilling: pumice.Context) -> None:
     choice = choice_of(product(70, plain, list_variants=True), 70)
     program = product(70, spilling, {choice["kind"]: choice["own"]})
     (told,) = [step["choice"] for step in program.plan([[70, 200]])]
@@ -218,7 +218,7 @@ def attention(context: pumice.Context, taken: dict[str, str]) -> tuple[pumice.Pr
     return program, program.plan([shape] * 3)
 
 
-def test_attention_leaves_a_share_that_spills(units: pumice.Context) -> None:
+def test_attention_avoids_a_tiling_that_spills(units: pumice.Context) -> None:
     """With cooperative matrices, the quirk affects tilings with eight subgroups of 32 invocations, if the device selects one."""
     own = attention(units, {"attention of 2048 rows": "nothing"})[1][0]["choice"]["own"]
     with pumice.Context(f"uuid:{units.info.uuid}", quirks=["told_spills"]) as context:

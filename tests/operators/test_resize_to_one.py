@@ -23,7 +23,7 @@ MODES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("attributes", MODES, ids=lambda one: ", ".join(map(str, one.values())))
 @pytest.mark.parametrize("to", [0.25, 0.3, 0.4, 1])
-def test_one_element_is_taken_from_the_first_place(
+def test_one_element_is_taken_from_the_first_position(
     context: pumice.Context, attributes: dict[str, Any], to: float
 ) -> None:
     """The size is given by scales (0.4 also leaves one of 4 elements) or by sizes."""

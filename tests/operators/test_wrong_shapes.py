@@ -35,7 +35,7 @@ SMALL = small_cases()
 
 @pytest.mark.parametrize("equation", ["ii->i", "ii->", "iij->j"])
 @pytest.mark.parametrize("sizes", [(1, 8), (8, 1), (2, 3)])
-def test_a_letter_of_two_sizes_in_one_term_is_refused(
+def test_a_letter_of_two_sizes_in_one_term_is_rejected(
     context: pumice.Context, equation: str, sizes: tuple[int, int]
 ) -> None:
     """A diagonal does not broadcast, unlike a size-1 axis of another operand."""

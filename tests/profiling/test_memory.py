@@ -134,14 +134,14 @@ def test_what_has_no_one_memory_is_left_out_of_a_profile(context: pumice.Context
     assert measured.memory == ()
 
 
-def test_parts_of_one_place_count_once() -> None:
+def test_slices_of_one_allocation_count_once() -> None:
     sizes = {"arena_bytes": 100, "lower_bound_bytes": 0, "persistent_bytes": 0}
     tensors = [ArenaTensor("whole", "n", 0, 100, 0, 0), ArenaTensor("part", "n", 40, 60, 0, 0)]
     assert MemoryMap("m", tensors, [("n",)], sizes).peak_bytes == 100
     assert MemoryMap("m", [], [], sizes).peak_bytes == 0
 
 
-def test_what_has_no_one_memory_is_refused(context: pumice.Context) -> None:
+def test_what_has_no_one_memory_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.Error, match="expected a Model, given str"):
         pumice.memory_map("m.onnx")  # type: ignore[arg-type]
     with pumice.load(model([product("x", "y")]), context) as one, pytest.raises(pumice.BindingError, match="K3"):

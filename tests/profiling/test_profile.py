@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.profiling.records import executions_of
+from pumice.profiling.records import parse_executions
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits"
 NODES = {"conv1", "conv2", "fc1", "logits"}  # nodes with kernels of their own
@@ -245,7 +245,7 @@ def test_two_profiles_are_compared(model: pumice.Model) -> None:
     assert "1.000" in repr(itself)
 
 
-def test_pictures_are_drawn_or_refused(model: pumice.Model) -> None:
+def test_pictures_are_drawn_or_rejected(model: pumice.Model) -> None:
     measured = profiled(model)
     with pytest.raises(pumice.Error, match="kind: expected one of timeline, roofline, kernels, memory, given 'pie'"):
         measured.plot("pie")
@@ -264,7 +264,7 @@ def run(begin: float, submitted: int, spans: list[tuple[Any, ...]]) -> dict[str,
 
 def test_the_devices_clock_is_put_behind_submissions() -> None:
     spans = [(0, 0, 5.0, 5.0, 6.0), (1, 1, 6.0, 7.0, 9.0), (2, 2, 9.0, 9.0, 10.0)]
-    first, second = executions_of([run(5.0, 1000, spans), run(50.0, 1030, [(0, 2, 50.0, 50.0, 60.0)])], 900)
+    first, second = parse_executions([run(5.0, 1000, spans), run(50.0, 1030, [(0, 2, 50.0, 50.0, 60.0)])], 900)
     assert (first.begin, second.begin) == pytest.approx((100e-9, 145e-9))
     assert [span.flop for span in first.spans] == [0, 10, 3], "the longer span of node a has its operations"
     assert second.spans[0].flop == 13

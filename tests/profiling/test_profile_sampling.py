@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pumice
 from pumice.profiling.records import DeviceSpan, Execution
-from pumice.profiling.span_weights import rows_of, stamp_seconds, weighted
+from pumice.profiling.span_weights import estimate_stamp_cost, make_rows, weight_spans
 
 SCALE = """
 layout(binding = 0) readonly  buffer X { float x[]; };
@@ -45,8 +45,8 @@ def device_seconds(executions: list[Execution]) -> float:
 
 def test_the_stamps_cost_is_taken_off() -> None:
     executions = [execution(i, 2e-6, fine=i % 4 == 0) for i in range(8)]
-    assert stamp_seconds(executions) == pytest.approx(2e-6)
-    rows = {row.name: row for row in rows_of(weighted(executions), "node", device_seconds(executions))}
+    assert estimate_stamp_cost(executions) == pytest.approx(2e-6)
+    rows = {row.name: row for row in make_rows(weight_spans(executions), "node", device_seconds(executions))}
     whole = sum(NODES) + 2 * BARRIER
     scale = device_seconds(executions) / (8 * whole)  # two of the executions did take longer
     for name, seconds in zip(("n0", "n1", "n2"), NODES, strict=True):
@@ -57,15 +57,15 @@ def test_the_stamps_cost_is_taken_off() -> None:
 
 def test_cold_executions_stand_for_themselves() -> None:
     cold = execution(0, 0.0, fine=True, cold=True)
-    (row,) = [one for one in rows_of(weighted([cold]), "node", 1.0) if one.name == "n1"]
+    (row,) = [one for one in make_rows(weight_spans([cold]), "node", 1.0) if one.name == "n1"]
     assert row.seconds == pytest.approx(100 * NODES[1])
     executions = [cold, execution(1, 0.0, fine=True), *(execution(i, 0.0, fine=False) for i in range(2, 6))]
-    assert {(one.span.execution, one.weight) for one in weighted(executions)} == {(0, 1.0), (1, 5.0)}
-    rows = {row.name: row for row in rows_of(weighted(executions), "node", device_seconds(executions))}
+    assert {(one.span.execution, one.weight) for one in weight_spans(executions)} == {(0, 1.0), (1, 5.0)}
+    rows = {row.name: row for row in make_rows(weight_spans(executions), "node", device_seconds(executions))}
     for name, seconds in zip(("n0", "n1", "n2"), NODES, strict=True):
         assert rows[name].seconds == pytest.approx(105 * seconds)
         assert (rows[name].spans, rows[name].measured) == (6, 2)
-    assert stamp_seconds(executions) == pytest.approx(0.0, abs=1e-12)
+    assert estimate_stamp_cost(executions) == pytest.approx(0.0, abs=1e-12)
 
 
 @given(
@@ -77,7 +77,7 @@ def test_rows_and_barriers_add_up_to_all_executions(kinds: list[tuple[bool, bool
     known = {one.recording for one in executions if one.fine}
     expected = sum(one.seconds for one in executions if one.recording in known)
     for by in ("node", "kernel", "dispatch"):
-        rows = rows_of(weighted(executions), by, expected)
+        rows = make_rows(weight_spans(executions), by, expected)
         assert sum(row.seconds + row.barrier_seconds for row in rows) == pytest.approx(expected)
         assert all(row.seconds >= 0 and row.barrier_seconds >= 0 for row in rows)
         if known:
@@ -85,7 +85,9 @@ def test_rows_and_barriers_add_up_to_all_executions(kinds: list[tuple[bool, bool
 
 
 @pytest.mark.parametrize(("every", "fine"), [(None, [0, 32, 64]), (1, list(range(70))), (50, [0, 50])])
-def test_executions_are_stamped_by_node_in_turns(context: pumice.Context, every: int | None, fine: list[int]) -> None:
+def test_executions_have_per_node_timestamps_in_rotation(
+    context: pumice.Context, every: int | None, fine: list[int]
+) -> None:
     commands = pumice.CommandList(context)
     scale = pumice.Kernel(SCALE, context, name="scale")
     tensors = [pumice.zeros((64,), "float32", context=context) for _ in range(3)]
@@ -106,7 +108,7 @@ def test_executions_are_stamped_by_node_in_turns(context: pumice.Context, every:
         assert ("stamped by node" in measured.summary()) is (len(fine) < 70)
 
 
-def test_executions_in_flight_are_told_apart(context: pumice.Context) -> None:
+def test_executions_in_flight_are_distinguished(context: pumice.Context) -> None:
     """Both kinds of recordings alternate while the host does not wait, and every execution has its own timestamps."""
     scale = pumice.Kernel(SCALE, context, name="scale")
     x, y = (pumice.zeros((1 << 16,), "float32", context=context) for _ in range(2))
@@ -165,7 +167,7 @@ def test_profiles_that_end_while_lists_are_executed_have_no_stamps_of_others(con
         thread.join()
 
 
-def test_an_execution_that_is_refused_loses_no_stamps_of_another(context: pumice.Context) -> None:
+def test_an_execution_that_is_rejected_loses_no_stamps_of_another(context: pumice.Context) -> None:
     scale = pumice.Kernel(SCALE, context, name="scale")
     x = pumice.zeros((64,), "float32", context=context)
     memory = pumice.Buffer(context, 256)

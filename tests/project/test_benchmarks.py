@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pumice
-from benchmarks import attention_row_ways, attention_decode, devices, model_cases, plots, resnet, scale
+from benchmarks import attention_decode, attention_decode_tilings, devices, model_cases, plots, resnet, scale
 from benchmarks.__main__ import described
 from benchmarks.ray_blocks import Call, MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 from benchmarks.rows import Row, Table
@@ -77,7 +77,7 @@ def test_the_same_file_is_drawn_alike(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
+def test_nothing_to_draw_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no table has a figure"):
         plots.draw(
             described(dict(HEADER), [Table("Nothing", "us", [Row("d", absent="not here")])]), tmp_path / "no.svg"
@@ -172,35 +172,35 @@ def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
 # ---- variants measured one after the other
 
 
-WAYS = tuple(attention_decode.Quads(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
-SHAPE = attention_row_ways.ON_SOFTWARE[0]
+TILINGS = tuple(attention_decode.MmaTiling(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
+SHAPE = attention_decode_tilings.ON_SOFTWARE[0]
 TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by number of subgroups
 
 
-def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_row_ways.Measuring:
+def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_decode_tilings.Measuring:
     """Variants with simulated times; the one of four subgroups cannot be created."""
 
-    def made(way: Any, memory: Any, on: Any) -> Any:
-        if way.subgroups == 4:
+    def made(tiling: Any, memory: Any, on: Any) -> Any:
+        if tiling.subgroups == 4:
             raise RuntimeError("four are too many")
-        return attention_row_ways.Timed(way, 5, cast("pumice.CommandList", way.subgroups))
+        return attention_decode_tilings.Timed(tiling, 5, cast("pumice.CommandList", tiling.subgroups))
 
     def measured(lists: list[Any], *_: Any) -> list[list[float]]:
         return [[TIMES.get(one, 5e-7)] * 3 for one in lists]
 
     monkeypatch.setattr(attention_decode.Memory, "of", lambda *_: None)
-    monkeypatch.setattr(attention_row_ways, "reading", lambda _: 0)
-    monkeypatch.setattr(attention_row_ways, "made", made)
-    monkeypatch.setattr(attention_row_ways, "measured", measured)
+    monkeypatch.setattr(attention_decode_tilings, "reading", lambda _: 0)
+    monkeypatch.setattr(attention_decode_tilings, "made", made)
+    monkeypatch.setattr(attention_decode_tilings, "measured", measured)
     session = cast("Any", SimpleNamespace(software=True, context=SimpleNamespace(info=SimpleNamespace(limits={}))))
-    return attention_row_ways.Measuring(session, math.inf, 1e12)
+    return attention_decode_tilings.Measuring(session, math.inf, 1e12)
 
 
-def test_a_way_is_told_when_it_is_measured_and_fails_alone(
+def test_a_tiling_is_printed_when_measured_and_fails_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     on = measuring(monkeypatch)
-    rows = attention_row_ways.table_of(SHAPE, WAYS, on)
+    rows = attention_decode_tilings.table_of(SHAPE, TILINGS, on)
     first = next(rows)
     told = capsys.readouterr().out
     assert [f"quads {n}, 1, 1" in told for n in (1, 2, 4, 8)] == [True] * 4
@@ -210,12 +210,12 @@ def test_a_way_is_told_when_it_is_measured_and_fails_alone(
     assert "no more" in first.what
     assert [row.best for row in others] == [pytest.approx(4.0), pytest.approx(3.0), pytest.approx(1.0), None]
     assert others[-1].wrong
-    assert on.quickest(WAYS) == (WAYS[0], WAYS[3], WAYS[1])
+    assert on.quickest(TILINGS) == (TILINGS[0], TILINGS[3], TILINGS[1])
 
 
-def test_ways_that_there_is_no_time_for_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilings_that_there_is_no_time_for_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     on = measuring(monkeypatch)
     on.until = -math.inf
-    rows = list(attention_row_ways.table_of(SHAPE, WAYS, on))[1:]
-    assert len(rows) == len(WAYS)
+    rows = list(attention_decode_tilings.table_of(SHAPE, TILINGS, on))[1:]
+    assert len(rows) == len(TILINGS)
     assert all("seconds of the whole are over" in row.absent and not row.wrong for row in rows)

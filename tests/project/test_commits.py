@@ -43,7 +43,7 @@ def test_a_subject_that_is_short_with_a_body_is_right(checkout: Checkout) -> Non
     assert commits.main(checkout.folder) == 0
 
 
-def test_a_long_subject_and_a_missing_body_are_refused(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_subject_and_a_missing_body_are_rejected(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
     checkout.commit("A change")
     checkout.commit(LONG, "It does one thing.")
     long, bare = commits.complaints(checkout.folder)

@@ -29,7 +29,7 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
     assert commands == {*re.findall(r"^\./dev (\w+)", shown.stdout, re.MULTILINE)}
 
 
-def test_unknown_command_is_refused() -> None:
+def test_unknown_command_is_rejected() -> None:
     refused = run(str(DEV), "frobnicate")
     assert refused.returncode == 1
     assert "no such command: frobnicate" in refused.stderr

@@ -54,7 +54,7 @@ def test_each_folder_of_seeds_has_a_target() -> None:
 
 
 @pytest.mark.parametrize("target", sorted(READERS))
-def test_seeds_are_read_or_refused_with_an_error_of_pumice(target: str) -> None:
+def test_seeds_are_read_or_rejected_with_an_error_of_pumice(target: str) -> None:
     for path in seeds(target):
         data = path.read_bytes()
         if path.name.startswith(("crash-", "timeout-")):

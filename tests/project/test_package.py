@@ -173,7 +173,15 @@ print(json.dumps(sorted({*sys.modules} - before)))
     ours = {"pumice", "pumice._pumice", "pumice.base", "pumice.device", "pumice.device.context"}
     ours |= {
         f"pumice.base.{name}"
-        for name in ("element_types", "errors", "host_arrays", "lazy_typing", "log", "plain_text", "torch_tensors")
+        for name in (
+            "element_types",
+            "errors",
+            "host_arrays",
+            "lazy_numpy_typing",
+            "log",
+            "printable_text",
+            "torch_tensors",
+        )
     }
     assert {name for name in brought if name.startswith("pumice")} == ours
     assert not brought & {"threading", "numpy.typing", "logging", "dataclasses"}
@@ -196,10 +204,11 @@ print(" ".join(brought))
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
     modules = {"importer.load"}
-    modules |= {f"importer.build.{name}" for name in ("builder", "compounds")}
+    modules |= {f"importer.build.{name}" for name in ("builder", "compound_values")}
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
     modules |= {
-        f"model.{name}" for name in ("compiled", "declarations", "loading", "model", "options", "runs", "values")
+        f"model.{name}"
+        for name in ("compiled", "declared_outputs", "loading", "load_options", "model", "model_values", "runs")
     }
     assert brought == {f"pumice.{name}" for name in packages | modules}
 

@@ -10,11 +10,18 @@ CPP = Path(__file__).resolve().parents[2] / "cpp"
 # Sources that recognise subgraphs or size computations of a model, or the operator that the engine adds when a count of
 # elements determines a shape.
 RECOGNISE = {
-    *(f"graph/passes/{name}_joins.cpp" for name in ("block", "cache", "crop", "recurrent")),
-    *(f"graph/passes/recognition{part}.cpp" for part in ("", "_blocks", "_integers", "_norms", "_patterns")),
+    *(
+        f"graph/passes/{name}.cpp"
+        for name in ("fuse_block_quant_matmuls", "fuse_rotary_caches", "fuse_crops", "fuse_bidirectional_rnn")
+    ),
+    *(f"graph/passes/recognition{part}.cpp" for part in ("", "_block_quant", "_qlinear", "_batch_norm", "_patterns")),
     "graph/passes/pattern.cpp",
     "graph/passes/use_def_chains.cpp",
-    *("graph/description/graph.cpp", "graph/description/shape_sources.cpp", "graph/control_flow/graph_levels.cpp"),  # kCountNonZero
+    *(
+        "graph/description/graph.cpp",
+        "graph/description/shape_sources.cpp",
+        "graph/control_flow/graph_levels.cpp",
+    ),  # kCountNonZero
 }
 BY_NAME = re.compile(r"row->name\s*(?:==|!=)|row->name\.(?:find|starts_with|ends_with)|=\s*node(?:\.|->)row->name;")
 

@@ -133,7 +133,7 @@ def test_every_optional_argument_has_a_probe() -> None:
 
 
 @pytest.mark.parametrize("probe", list(dict.fromkeys(PROBES.values())), ids=lambda probe: probe.__name__)
-def test_an_argument_is_honoured_or_refused(context: pumice.Context, probe: Probe) -> None:
+def test_an_argument_is_honoured_or_rejected(context: pumice.Context, probe: Probe) -> None:
     probe(context)
 
 

@@ -168,7 +168,7 @@ def test_an_interpreter_of_another_version_is_passed_over(no_pythons: Path, monk
     assert interpreters.find("3.14t").executable == wrong
 
 
-def test_a_version_that_is_not_released_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_version_that_is_not_released_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"CPython 3\.10, .* 3\.14t; given 3\.9"):
         interpreters.find("3.9")
     kept = tmp_path / "pumice-0.0.1-cp39-cp39-manylinux_2_28_x86_64.whl"
@@ -201,7 +201,7 @@ def test_a_missing_compiler_is_named_with_its_package(no_pythons: Path) -> None:
         build.check_tools(target)
 
 
-def test_a_date_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_date_that_is_no_number_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(build.Refused, match="SOURCE_DATE_EPOCH is to be a number of seconds; given 'yesterday'"):
         builder.epoch()
@@ -271,7 +271,7 @@ def test_the_record_lists_every_file_with_its_hash(tmp_path: Path) -> None:
     assert not [name for name in rows if "__pycache__" in name]
 
 
-def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_rejected(tmp_path: Path) -> None:
     one, two = tree_in(tmp_path / "one"), tree_in(tmp_path / "two")
     with pytest.raises(ValueError, match=r"is in .*one.* and in .*two"):
         pack.files_of(one, two)
@@ -281,7 +281,7 @@ def test_the_tag_is_in_the_file_wheel() -> None:
     assert f"\nTag: {TAG}\n" in pack.wheel_text("0.1.0", TAG)
 
 
-def test_every_part_has_its_licence_and_every_licence_its_part() -> None:
+def test_every_component_has_its_licence() -> None:
     texts = {part.text for part in sbom.parts(VERSIONS)}
     assert texts == {path.name for path in (ROOT / "licenses").iterdir()}
 

@@ -119,7 +119,7 @@ def diagonal_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
     return ""
 
 
-def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
+def error_of_case(node: NodeProto, data: Sequence[Data]) -> str:
     """Return why ONNX forbids operands that both oracles accept; empty if it does not."""
     shapes = [() if isinstance(one, list) else one.shape for one in data]
     if node.op_type == "PRelu" and len(data) > 1:
@@ -193,7 +193,7 @@ class OneNode:
 
     def __call__(self, data: Sequence[Data]) -> list[Data]:
         """Return the named outputs. Raise RefusedError if no oracle accepts the node."""
-        if why := refusal_of(self.node, data):
+        if why := error_of_case(self.node, data):
             raise RefusedError(why)
         if self.own(data):
             given = {one.name: helper.get_attribute_value(one) for one in self.node.attribute}
@@ -217,7 +217,7 @@ class OneNode:
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
         """Return the results of the other oracle. Raise RefusedError if it rejects the node."""
-        if why := refusal_of(self.node, data):
+        if why := error_of_case(self.node, data):
             raise RefusedError(why)
         return self.by_runtime(data) if self.reference_first(data) else self.by_reference(data)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
+from glsl_kernel_sources import INTEGERS, LOADS, STORES, VEC8
 from glsl_modes import (
     GENERATIONS,
     INTEGER_MODES,
@@ -25,7 +26,6 @@ from glsl_modes import (
     storage_of,
     validate,
 )
-from glsl_kernel_sources import EIGHTS, INTEGERS, LOADS, STORES
 
 # --- Stores of floats
 
@@ -183,7 +183,7 @@ def test_pairs_of_short_integers(mode: str, context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_eights(mode: str, context: pumice.Context) -> None:
+def test_vec8_functions(mode: str, context: pumice.Context) -> None:
     x = denormal_free(numbers())
     n = len(x) // 8
     scalars, vectors = convert(x, scalar_type(mode, "2024")), convert(x, element_type(mode))
@@ -196,7 +196,7 @@ def test_eights(mode: str, context: pumice.Context) -> None:
     out |= {"m1": np.zeros(n, np.float32), "m4": np.zeros(n * 4, np.float32)}
     out |= {name: np.zeros_like(vectors) for name in ("w8", "c8", "g1", "g4", "h4")}
     options = pumice.ShaderOptions(generation="2024", **MODES[mode])
-    run(EIGHTS, options, context, n, s1=scalars, s4=vectors, s8=vectors, x=x, **out)
+    run(VEC8, options, context, n, s1=scalars, s4=vectors, s8=vectors, x=x, **out)
     order = [2, 0, 3, 1, 7, 5, 4, 6]
     eights = vectors.reshape(-1, 8)
     assert_same(out["y8"], seen(vectors), "ld8")
@@ -259,7 +259,7 @@ def test_bfloat16_scalars_need_no_16_bit_arithmetic(tmp_path: Path) -> None:
         assert not {"Int16", "Float16", "Int64", "Int8"} & {*shader.interface["capabilities"]}
 
 
-def test_half_arithmetic_needs_no_64_bit_integers() -> None:
+def test_float16_arithmetic_needs_no_64_bit_integers() -> None:
     shader = pumice.compile(LOADS, pumice.ShaderOptions(**MODES["fp16 half words"]))
     assert "Int64" not in shader.interface["capabilities"]
     assert "Int64" in pumice.compile(LOADS, pumice.ShaderOptions(**MODES["fp16 half"])).interface["capabilities"]

@@ -29,7 +29,7 @@ void main() {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_shaders_of_2024_may_declare_their_own_structure_of_eight(mode: str, tmp_path: Path) -> None:
+def test_shaders_of_2024_may_declare_their_own_vec8_structure(mode: str, tmp_path: Path) -> None:
     validate(pumice.compile(OWN_STRUCTURE, pumice.ShaderOptions(generation="2024", **MODES[mode])), tmp_path)
 
 
@@ -45,9 +45,7 @@ OWN_STRUCTURE_ALWAYS = OWN_STRUCTURE.replace(
 
 @pytest.mark.parametrize("local_size", ["layout(local_size_x = 1) in;", ""])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_structure_of_eight_may_be_declared_where_halves_are_computed_with(
-    mode: str, local_size: str, tmp_path: Path
-) -> None:
+def test_the_vec8_structure_may_be_declared_with_fp16_arithmetic(mode: str, local_size: str, tmp_path: Path) -> None:
     for text in (
         OWN_STRUCTURE_ALWAYS,
         OWN_STRUCTURE_ALWAYS.replace("sfpvec8", "sfpvec8 ").replace("struct", "struct\n"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
+from glsl_kernel_sources import INTEGERS, LOADS, STORES, VEC8
 from glsl_modes import (
     BF16,
     GENERATIONS,
@@ -19,7 +20,6 @@ from glsl_modes import (
     MODES,
     validate,
 )
-from glsl_kernel_sources import EIGHTS, INTEGERS, LOADS, STORES
 
 IMAGES = """
 layout(local_size_x = 8) in;
@@ -44,7 +44,7 @@ void main() {
 
 
 @pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
-def test_no_text_of_the_engine_pastes_names(path: str) -> None:
+def test_no_source_of_the_engine_pastes_names(path: str) -> None:
     """A source with token pasting gets all device macros, which requires the device profile and slows compilation."""
     assert "##" not in pumice._pumice.embedded_shader(path)
 
@@ -73,7 +73,7 @@ def test_images_compile(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_name_compiles_to_valid_spirv(mode: str, generation: str, tmp_path: Path) -> None:
-    sources = [STORES, LOADS, EIGHTS] if generation == "2024" else [STORES, LOADS]
+    sources = [STORES, LOADS, VEC8] if generation == "2024" else [STORES, LOADS]
     for source in sources:
         shader = pumice.compile(source, pumice.ShaderOptions(generation=generation, **MODES[mode]))
         validate(shader, tmp_path)
@@ -152,7 +152,7 @@ def test_every_name_compiles_to_valid_spirv_for_any_options(
     """Every float and integer function, for devices that support everything except what the flags exclude."""
     chosen: dict[str, Any] = {flag: flag in flags for flag in FLAGS} | {"storage": storage, "profile": profile}
     options = pumice.ShaderOptions(generation=generation, **chosen)
-    for source in [STORES, LOADS, INTEGERS, *([EIGHTS] if generation == "2024" else [])]:
+    for source in [STORES, LOADS, INTEGERS, *([VEC8] if generation == "2024" else [])]:
         validate(pumice.compile(source, options), tmp_path_factory.mktemp("shader"))
 
 
@@ -197,7 +197,7 @@ def test_a_feature_macro_is_one_or_undefined(name: str) -> None:
     pumice.compile("\n".join(lines), pumice.ShaderOptions(**FEATURE_MACROS[name]))
 
 
-def test_options_that_contradict_the_generation_are_refused() -> None:
+def test_options_that_contradict_the_generation_are_rejected() -> None:
     for wrong in ({"image_storage": True}, {"subgroup": {"vote"}}, {"generation": "2023"}):
         with pytest.raises(pumice.UnsupportedError, match="expected"):
             pumice.ShaderOptions(**wrong)

@@ -71,7 +71,7 @@ def test_versions_with_compute_shaders(context: pumice.Context, line: str) -> No
 
 
 @pytest.mark.parametrize("line", ["420", "300 es", "450 compatibility", "470", "310"])
-def test_other_versions_are_refused(context: pumice.Context, line: str) -> None:
+def test_other_versions_are_rejected(context: pumice.Context, line: str) -> None:
     with pytest.raises(pumice.ShaderCompileError, match=r"expected #version 430 to 460, 310 es, 320 es"):
         pumice.Kernel(f"#version {line}\n{Y}void main() {{ y[0] = 1.0; }}", context)
 
@@ -133,13 +133,13 @@ def test_arrays_of_blocks_take_lists(context: pumice.Context) -> None:
         ("readonly buffer A { float a[]; } src[N]", r"a length that is a constant number"),
     ],
 )
-def test_other_arrays_of_blocks_are_refused(context: pumice.Context, declaration: str, match: str) -> None:
+def test_other_arrays_of_blocks_are_rejected(context: pumice.Context, declaration: str, match: str) -> None:
     text = f"layout(constant_id = 0) const int N = 2;\nlayout(binding = 1) {declaration};\n{Y}void main() {{ y[0] = 1.0; }}"
     with pytest.raises((pumice.UnsupportedError, pumice.ShaderCompileError), match=match):
         pumice.Kernel(text, context)
 
 
-def test_debug_refuses_arrays_of_blocks(context: pumice.Context) -> None:
+def test_debug_rejects_arrays_of_blocks(context: pumice.Context) -> None:
     with pytest.raises(pumice.UnsupportedError, match=r"debug=True.*array of blocks"):
         pumice.Kernel(ARRAYS, context, debug=True)
 

@@ -101,7 +101,7 @@ def test_a_kernel_divides_as_with_integers_of_64_bits(
     compared(paired if dtype == "int64" else context, paired, dtype, {"a % b": np.mod}, *divisible_pairs(dtype))
 
 
-def test_a_kernel_converts_narrow_integers(context: pumice.Context, paired: pumice.Context) -> None:
+def test_a_kernel_converts_8_and_16_bit_integers(context: pumice.Context, paired: pumice.Context) -> None:
     need_features(context, "shaderInt16", "shaderInt8")
     compared(context, paired, "int64", NARROW, *pairs("int64"))
 
@@ -360,7 +360,7 @@ def test_bounds_are_checked_with_them(paired: pumice.Context, index: int) -> Non
     assert y.tolist() == [7, 5, 0]
 
 
-def test_a_stand_in_is_told_once(paired: pumice.Context, caplog: pytest.LogCaptureFixture) -> None:
+def test_emulation_is_logged_once(paired: pumice.Context, caplog: pytest.LogCaptureFixture) -> None:
     text = "layout(binding = 0) buffer Y { int64_t y[]; }; void main() { y[gl_GlobalInvocationID.x] *= int64_t(WIDE); }"
     with caplog.at_level(logging.INFO, "pumice"):
         for wide in (3, 5):
@@ -394,7 +394,9 @@ def test_a_stand_in_is_told_once(paired: pumice.Context, caplog: pytest.LogCaptu
         ),
     ],
 )
-def test_what_words_cannot_do_is_refused_by_name(paired: pumice.Context, declared: str, body: str, use: str) -> None:
+def test_what_emulation_cannot_do_is_rejected_by_name(
+    paired: pumice.Context, declared: str, body: str, use: str
+) -> None:
     text = f"{EXTENSION}{declared}\nlayout(local_size_x = 1) in; layout(binding = 0) buffer Y {{ int64_t y[]; }}; void main() {{ {body} }}"
     with pytest.raises(pumice.UnsupportedError) as caught:
         pumice.Kernel(text, paired)

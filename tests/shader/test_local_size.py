@@ -70,7 +70,7 @@ def called(kernel: pumice.Kernel, count: int = 64, **launch: Any) -> tuple[Any, 
 
 @pytest.mark.parametrize("name", TOGETHER)
 @pytest.mark.parametrize("local", [8, 32])
-def test_a_text_that_works_together_runs_with_the_local_size_that_it_is_given(
+def test_a_cooperating_source_runs_with_the_requested_local_size(
     pumice_context: pumice.Context, name: str, local: int
 ) -> None:
     for size in (local, (local,), [local, 1], (local, 1, 1), np.array([local])):
@@ -108,7 +108,7 @@ def test_compile_takes_a_local_size(name: str) -> None:
     assert not shader.interface["guarded"]
 
 
-def test_a_text_without_cooperation_keeps_its_guard(pumice_context: pumice.Context) -> None:
+def test_a_source_without_cooperation_keeps_its_guard(pumice_context: pumice.Context) -> None:
     for arguments in ({"local_size": 16}, {"spec": {"local_size_x": 16}}):
         kernel = pumice.Kernel(ALONE, pumice_context, **arguments)  # type: ignore[arg-type]
         x, y = np.zeros(64, np.float32), np.full(64, -1, np.float32)

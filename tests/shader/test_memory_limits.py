@@ -41,7 +41,7 @@ def lines(program: str) -> list[str]:
 
 
 @needs_limits
-def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
+def test_a_compiler_without_memory_raises_and_compiles_later() -> None:
     """Available memory grows from nothing, past too little for the library and its stack, to enough."""
     made = lines(
         "for room in (0, 4, 16, 24, 32): print(compiled(text(3, room), room))\nprint(compiled(text(3, 99), 100))\n"
@@ -50,7 +50,7 @@ def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
 
 
 @needs_limits
-def test_only_deep_texts_ask_for_a_large_stack() -> None:
+def test_only_deep_sources_ask_for_a_large_stack() -> None:
     """The stack was 256 MiB for every source."""
     begin = "print(compiled(text(1, 1), 400))\n"
     flat = lines(begin + "for depth in (1, 10, 40): print(compiled(text(depth, depth), 64))\n")

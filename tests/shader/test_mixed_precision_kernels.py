@@ -12,9 +12,9 @@ import pumice
 SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 CONTRACTION = {"MATRIX": "1", "HAS_BIAS": "0", "EPILOGUE(x)": "max(x, 0.0)"}
 VECTORS = {"Y_VEC4": "1", "X_VEC4": "1"}
-HELD = {"TEAM": "16u", "TEAMS": "16u", "HELD": "2u", "SUBGROUP": "32", "EPILOGUE(x)": "x"}
-ROWS = {"LANES": "0", "SHORT": "1", "WORKGROUP": "64", "EPILOGUE(x)": "x"}
-NORM = {"HAS_BIAS": "1", "CENTRED": "1", "HAS_MEAN": "0", "HAS_DEVIATION": "0"}
+HELD = {"GROUP_THREADS": "16u", "THREAD_GROUPS": "16u", "ITEMS_PER_THREAD": "2u", "SUBGROUP": "32", "EPILOGUE(x)": "x"}
+ROWS = {"CPU_VARIANT": "0", "SHORT_ROWS": "1", "WORKGROUP": "64", "EPILOGUE(x)": "x"}
+NORM = {"HAS_BIAS": "1", "SUBTRACT_MEAN": "1", "HAS_MEAN": "0", "HAS_DEVIATION": "0"}
 
 # Shader, arrays that may be float32 next to 16-bit ones, and macros.
 KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
@@ -26,7 +26,11 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
         ["", "Y", "RY"],
         {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
     ),
-    ("conv_halo.comp", ["", "Y", "RY"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "SPREAD": "1"}),
+    (
+        "conv_halo.comp",
+        ["", "Y", "RY"],
+        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "RESIDUAL": "1", "FOLD_TAPS": "1"},
+    ),
     ("gemm_mma.comp", ["", "Y", "BRY"], {**CONTRACTION, **VECTORS}),
     ("gemm_mma.comp", ["", "Y", "BRY"], {**CONTRACTION, "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "2"}),
     ("gemv_col_major.comp", ["", "Y", "W", "WY", "XW"], {**CONTRACTION, "SUBGROUP": "32"}),
@@ -43,18 +47,22 @@ KERNELS: list[tuple[str, list[str], dict[str, str]]] = [
         ["", "RY", "W", "RWY", "RXW"],
         {**CONTRACTION, "MATRIX": "0", "X_VEC4": "0", "Y_VEC4": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
     ),
-    ("conv_few_channels.comp", ["", "X", "Y"], {**CONTRACTION, **VECTORS, "MATRIX": "0", "Y_EIGHTS": "0"}),
-    ("conv_few_channels.comp", ["", "R"], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_EIGHTS": "1", "RESIDUAL": "1"}),
+    ("conv_few_channels.comp", ["", "X", "Y"], {**CONTRACTION, **VECTORS, "MATRIX": "0", "Y_VEC8": "0"}),
+    (
+        "conv_few_channels.comp",
+        ["", "R"],
+        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_VEC8": "1", "RESIDUAL": "1"},
+    ),
     (
         "conv_few_channels.comp",
         ["", "RY"],
-        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "Y_EIGHTS": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
+        {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "0", "Y_VEC8": "0", "RESIDUAL": "1", "HAS_BIAS": "1"},
     ),
-    ("conv_few_channels.comp", [""], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_EIGHTS": "1", "EMULATED": "1"}),
+    ("conv_few_channels.comp", [""], {**CONTRACTION, "MATRIX": "0", "Y_VEC4": "1", "Y_VEC8": "1", "EMULATED": "1"}),
     ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"VEC4": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
-    ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"ROWS": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
+    ("conv_depthwise.comp", ["", "Y", "W", "WY", "XW"], {"Y_ROW_VEC4": "1", "HAS_BIAS": "1", "EPILOGUE(x)": "x"}),
     ("layer_norm_registers.comp", ["", "X", "Y"], {**HELD, **NORM, "CHANNELS": "0"}),
-    ("layer_norm_registers.comp", ["", "Y"], {**HELD, **NORM, "CHANNELS": "0", "HOLDS_HALVES": "1"}),
+    ("layer_norm_registers.comp", ["", "Y"], {**HELD, **NORM, "CHANNELS": "0", "HOLDS_FP16": "1"}),
     ("layer_norm.comp", ["", "X", "Y"], {**ROWS, **NORM}),
     ("softmax_registers.comp", ["", "X", "Y"], {**HELD, "LOGARITHM": "0"}),
     ("softmax.comp", ["", "X", "Y"], {**ROWS, "MODE": "0"}),

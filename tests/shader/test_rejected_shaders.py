@@ -121,7 +121,7 @@ BROKEN: dict[str, tuple[str, str, int | None]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_text_is_refused_where_it_is_broken(kind: str) -> None:
+def test_a_broken_source_is_rejected_where_it_is_broken(kind: str) -> None:
     text, part, line = BROKEN[kind]
     with pytest.raises(pumice.ShaderCompileError) as caught:
         pumice.compile(text, name="mine")
@@ -138,7 +138,7 @@ def test_a_macro_needs_a_name(name: str) -> None:
         pumice.compile(MAIN, macros={name: "1"})
 
 
-def test_an_error_in_a_macros_text_names_the_macro() -> None:
+def test_an_error_in_a_macro_body_names_the_macro() -> None:
     with pytest.raises(pumice.ShaderCompileError, match="undeclared|syntax error"):
         pumice.compile("void main() { int i = N; }", macros={"N": "oops +"})
 
@@ -147,7 +147,7 @@ def test_an_error_in_a_macros_text_names_the_macro() -> None:
 
 
 @pytest.mark.parametrize("kind", hostile_shaders.SOURCES)
-def test_a_hostile_text_is_refused_in_bounded_time_and_memory(kind: str) -> None:
+def test_a_hostile_source_is_rejected_in_bounded_time_and_memory(kind: str) -> None:
     """The source is compiled in a subprocess, which must survive and compile the next shader."""
     done = python("-m", "hostile_shaders", kind, cwd=hostile_shaders.FOLDER, PUMICE_NO_CACHE="1")
     assert done.returncode == 0, f"rc {done.returncode}: {done.stderr[-2000:]}"
@@ -163,13 +163,13 @@ def test_a_hostile_text_is_refused_in_bounded_time_and_memory(kind: str) -> None
 
 
 @not_sanitized
-def test_refusals_leak_nothing() -> None:
+def test_errors_leak_nothing() -> None:
     done = python("-m", "hostile_shaders", "--leak", cwd=hostile_shaders.FOLDER, PUMICE_NO_CACHE="1")
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["grown_mebibytes"] < 24
 
 
-def test_after_a_refusal_the_context_works(context: pumice.Context) -> None:
+def test_the_context_works_after_an_error(context: pumice.Context) -> None:
     with pytest.raises(pumice.ShaderCompileError):
         pumice.Kernel(hostile_shaders.SOURCES["operators"][0](), context)
     kernel = pumice.Kernel(X + "void main() { x[gl_GlobalInvocationID.x] += 1.0; }", context)
@@ -228,7 +228,7 @@ def test_a_whole_module_has_its_interface(module: bytes) -> None:
     assert [one["name"] for one in interface["bindings"]] == ["x", "y"]
 
 
-def test_a_module_stripped_of_its_names_is_refused(module: bytes) -> None:
+def test_a_module_stripped_of_its_names_is_rejected(module: bytes) -> None:
     words = words_of(module)
     kept, at = words[:5], 5
     while at < len(words):
@@ -254,12 +254,12 @@ def test_a_module_stripped_of_its_names_is_refused(module: bytes) -> None:
         (lambda spirv: b"\x7fELF" + spirv[4:], "magic"),
     ],
 )
-def test_what_is_no_module_is_refused(module: bytes, change: Callable[[bytes], bytes], said: str) -> None:
+def test_what_is_no_module_is_rejected(module: bytes, change: Callable[[bytes], bytes], said: str) -> None:
     with pytest.raises(pumice.ShaderCompileError, match=said):
         pumice.reflect(change(module))
 
 
-def test_a_module_that_is_cut_off_anywhere_is_refused(module: bytes) -> None:
+def test_a_module_that_is_cut_off_anywhere_is_rejected(module: bytes) -> None:
     assert not any(reflected(module[:end]) for end in range(0, len(module), 4))
 
 

@@ -25,9 +25,9 @@ def run(folder: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_file_takes_the_place_of_a_kernel_and_that_is_said(tmp_path: Path) -> None:
+def test_a_file_replaces_a_kernel_and_that_is_logged(tmp_path: Path) -> None:
     text = engine.embedded_shader("elementwise.comp")
-    faulty = text.replace("precise RESULT_TYPE made = RESULT;", "precise RESULT_TYPE made = RESULT_TYPE(7);")
+    faulty = text.replace("precise RESULT_TYPE result = RESULT;", "precise RESULT_TYPE result = RESULT_TYPE(7);")
     assert faulty != text
     (tmp_path / "elementwise.comp").write_text(faulty)
     said = run(tmp_path)
@@ -48,12 +48,12 @@ def test_an_included_file_is_replaced_as_well(tmp_path: Path) -> None:
     ("file", "message"),
     [("mop.comp", "'mop.comp', which is the path of no embedded shader"), (None, "holds no file")],
 )
-def test_a_folder_that_replaces_nothing_is_refused(tmp_path: Path, file: str | None, message: str) -> None:
+def test_a_folder_that_replaces_nothing_is_rejected(tmp_path: Path, file: str | None, message: str) -> None:
     if file:
         (tmp_path / file).write_text("void main() {}")
     said = run(tmp_path)
     assert message in said and "PUMICE_SHADERS" in said
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_rejected(tmp_path: Path) -> None:
     assert "PUMICE_SHADERS: a folder expected" in run(tmp_path / "missing")

@@ -18,7 +18,7 @@ BODY = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.25;
     "start", ["", "layout(local_size_x = 1) in;\n", "#version 450\nlayout(local_size_x = 1) in;\n"]
 )
 @pytest.mark.parametrize("end", ["", "\n", " ", " // the end", "\n#define LAST 1", "\r\n"])
-def test_a_text_may_end_anyhow(start: str, end: str) -> None:
+def test_a_source_may_end_anyhow(start: str, end: str) -> None:
     assert pumice.compile(start + BODY + end, name=f"ends {start!r} {end!r}").interface["bindings"][0]["name"] == "x"
 
 
@@ -36,12 +36,12 @@ def test_a_directive_is_found_however_it_is_spaced(before: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['// include "part"', '/* #\ninclude "part" */', "int include = 1, version = 2;"])
-def test_words_of_directives_elsewhere_are_none(line: str) -> None:
+def test_directive_names_elsewhere_are_no_directives(line: str) -> None:
     shader = pumice.compile(f"{line}\n{BODY}", includes={"part": "#error included"})
     assert shader.preamble.startswith("#version 450\n")
 
 
-def test_an_included_text_that_changes_is_read_again() -> None:
+def test_an_included_source_that_changes_is_read_again() -> None:
     """Cached information about a source is keyed by its content, not its name."""
     for member in ("x", "z"):
         part = BODY.partition("\n")[0].replace("x[]", f"{member}[]")
@@ -60,17 +60,17 @@ def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed
 
 
 @pytest.mark.parametrize("masked", ["0", "1", "2"])
-def test_attention_on_matrix_units_compiles_where_no_device_has_them(masked: str) -> None:
+def test_coopmat_attention_compiles_without_a_coopmat_device(masked: str) -> None:
     macros = {
         "MASKED": masked,
-        "COUNTED": "1",
+        "HAS_KV_LENGTHS": "1",
         "ZERO_EMPTY": "1",
         "VEC4": "1",
         "Y_VEC4": "1",
-        "PARTS": "0",
+        "SPLIT_KEYS": "0",
         "SUBGROUP": "32u",
     }
-    macros |= {"MASK_SHOWS": "true", "HIDDEN": "minus_infinity"}
+    macros |= {"MASK_VISIBLE": "true", "MASKED_SCORE": "minus_infinity"}
     source = (SHADERS / "attention_coopmat.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16")
     shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="attention_coopmat")
@@ -88,7 +88,7 @@ def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -
 
 @pytest.mark.parametrize("bias", ["0", "1", "2"])
 @pytest.mark.parametrize("vectors", ["0", "1"])
-def test_the_kernel_of_fragments_compiles_where_no_device_has_matrix_units(vectors: str, bias: str) -> None:
+def test_the_mma_kernel_compiles_without_a_coopmat_device(vectors: str, bias: str) -> None:
     macros = {"MATRIX": "1", "Y_VEC4": vectors, "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
     source = (SHADERS / "gemm_mma.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16", fp16_arithmetic=True)
@@ -98,7 +98,7 @@ def test_the_kernel_of_fragments_compiles_where_no_device_has_matrix_units(vecto
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
-def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str, grouped: bool) -> None:
+def test_the_coopmat_kernel_compiles_without_a_coopmat_device(matrix: str, bias: str, grouped: bool) -> None:
     macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
     macros |= {"X_GROUPED": "1", "Y_GROUPED": "1"} if grouped else {}
     source = (SHADERS / "conv_coopmat.comp").read_text()
@@ -108,6 +108,6 @@ def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: st
 
 
 @pytest.mark.parametrize("path", pumice._pumice.embedded_shaders())
-def test_an_embedded_text_is_its_file_without_comments(path: str) -> None:
+def test_an_embedded_source_is_its_file_without_comments(path: str) -> None:
     """Line numbers are preserved for error messages."""
     assert pumice._pumice.embedded_shader(path) == re.sub("[ \t]*//.*", "", (SHADERS / path).read_text())

@@ -11,8 +11,8 @@ import pytest
 
 import pumice
 from bounds_checks import caught
-from glsl_modes import INTEGER_MODES, MODES, validate
 from glsl_kernel_sources import body
+from glsl_modes import INTEGER_MODES, MODES, validate
 
 
 def test_an_access_out_of_bounds_is_named_and_does_no_harm(context: pumice.Context) -> None:

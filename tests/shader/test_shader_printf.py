@@ -54,7 +54,7 @@ def test_every_conversion_prints_what_c_prints(context: pumice.Context, call: st
     assert printed(context, call) == [text]
 
 
-def test_doubles_and_halves_print(context: pumice.Context) -> None:
+def test_doubles_and_float16_print(context: pumice.Context) -> None:
     options = pumice.ShaderOptions(fp16_arithmetic=True)
     call = 'printf("%.15lf %v2lf|%g %v2g", 0.1lf, dvec2(1, 2), afp(0.1), afpvec2(3));'
     assert printed(context, call, options=options) == ["0.100000000000000 1.000000, 2.000000|0.0999756 3, 3"]
@@ -66,7 +66,7 @@ def test_small_integers_keep_their_sign(context: pumice.Context) -> None:
     ]
 
 
-def test_a_message_knows_its_place_and_its_invocation(context: pumice.Context) -> None:
+def test_a_message_has_its_source_location_and_invocation(context: pumice.Context) -> None:
     kernel = pumice.Kernel(
         BUFFERS + "layout(local_size_x = 2, local_size_y = 2, local_size_z = 2) in;\nvoid main() {\n"
         '  printf("%d",\n    y.length());\n}\n',
@@ -134,7 +134,7 @@ def test_a_function_of_the_users_own_called_printf_wins(context: pumice.Context)
         ('printf("%d", nothing);', "undeclared", 16),
     ],
 )
-def test_a_wrong_call_is_refused_with_its_place(call: str, text: str, column: int) -> None:
+def test_a_wrong_call_is_rejected_with_its_location(call: str, text: str, column: int) -> None:
     with pytest.raises(pumice.ShaderCompileError) as caught:
         pumice.compile(body("  " + call), name="wrong")
     assert text in str(caught.value)
@@ -162,7 +162,7 @@ def test_the_ring_is_no_argument(context: pumice.Context) -> None:
 # ---- ring buffer
 
 
-def test_what_finds_no_room_is_counted_and_what_does_is_whole(context: pumice.Context) -> None:
+def test_dropped_messages_are_counted_and_kept_ones_are_complete(context: pumice.Context) -> None:
     kernel = pumice.Kernel(body('printf("%u %u %u", i, 2u * i, 3u * i);'), context, message_bytes=1024)
     ones = np.ones(1, "float32")
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_what_finds_no_room_is_counted_and_what_does_is_whole(context: pumice.Co
 
 
 @pytest.mark.parametrize("given", [0, 255, 258, 1 << 40])
-def test_a_ring_of_another_size_is_refused(context: pumice.Context, given: int) -> None:
+def test_a_ring_of_another_size_is_rejected(context: pumice.Context, given: int) -> None:
     with pytest.raises(pumice.BindingError, match="message_bytes") as caught:
         pumice.Kernel(body('printf("a");'), context, message_bytes=given)
     assert caught.value.rule == "K12"

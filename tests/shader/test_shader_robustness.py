@@ -57,7 +57,7 @@ def test_a_write_outside_of_a_shared_array_changes_no_other(context: pumice.Cont
 
 @pytest.mark.parametrize("where", ["local", "global"])
 @pytest.mark.parametrize("floats", [16384 + 1, 1 << 20, 1 << 28])
-def test_arrays_of_an_invocation_that_no_driver_stands_are_refused(
+def test_arrays_of_an_invocation_that_no_driver_stands_are_rejected(
     context: pumice.Context, where: str, floats: int
 ) -> None:
     declaration = f"float a[{floats}];"

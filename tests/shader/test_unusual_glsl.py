@@ -103,7 +103,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("kind", UNUSUAL)
-def test_unusual_texts_are_valid(kind: str, debug: bool, tmp_path: Path) -> None:
+def test_unusual_sources_are_valid(kind: str, debug: bool, tmp_path: Path) -> None:
     text = UNUSUAL[kind]
     shader = pumice.compile(text, pumice.ShaderOptions(debug=debug), includes={"a.glsl": "\ufeff#define A 7.0\n"})
     validate(shader, tmp_path)
@@ -121,7 +121,7 @@ def test_a_line_directive_in_an_include_holds_for_that_include() -> None:
         assert str(error.value).startswith(place)
 
 
-def test_buffer_references_are_refused() -> None:
+def test_buffer_references_are_rejected() -> None:
     text = (
         "#extension GL_EXT_buffer_reference : require\nlayout(buffer_reference) buffer R { float f; };\n"
         "layout(push_constant) uniform P { R r; };\n" + BUFFER + "void main() { x[0] = r.f; }"

@@ -54,7 +54,7 @@ class Model:
 Binding = Range | list[Range | None] | None
 
 
-class Refused(Exception):
+class Rejection(Exception):
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
         self.rule = rule
@@ -62,7 +62,7 @@ class Refused(Exception):
 
 def need(condition: bool, rule: str) -> None:
     if not condition:
-        raise Refused(rule)
+        raise Rejection(rule)
 
 
 @dataclass

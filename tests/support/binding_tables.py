@@ -29,7 +29,7 @@ def operator(
     return described.compile(context, flags=list(flags))
 
 
-def refused(rule: str, call: Callable[..., object], *arguments: object) -> pumice.BindingError:
+def expect_error(rule: str, call: Callable[..., object], *arguments: object) -> pumice.BindingError:
     """Check that the call raises a BindingError of that rule with all fields set."""
     with pytest.raises(pumice.BindingError) as caught:
         call(*arguments)

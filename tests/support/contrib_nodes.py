@@ -55,7 +55,7 @@ class Case:
         return f"{self.op}-{','.join(self.model.graph.node[0].input)}-{len(self.model.graph.node[0].output)}"
 
 
-def refused(case: Case, reason: str, context: pumice.Context) -> None:
+def expect_error(case: Case, reason: str, context: pumice.Context) -> None:
     """Check that the model is rejected with a reason that names what is unsupported."""
     with pytest.raises(pumice.UnsupportedError, match=reason):
         pumice.load(case.model, context)

@@ -10,11 +10,11 @@ import pytest
 import pumice
 
 # Prevents spill checks, which use this extension: tests that force a variant need spilling kernels too.
-UNTOLD_OF_SPILLS = "pipelineExecutableInfo"
+SPILL_STATISTICS = "pipelineExecutableInfo"
 
 
 @contextmanager
-def matrix_units(kind: str, context: pumice.Context, *without: str) -> Iterator[pumice.Context]:
+def coopmat_context(kind: str, context: pumice.Context, *without: str) -> Iterator[pumice.Context]:
     """Yield a context on the same device without these features. kind: "emulated", on any device; or "real": the test is skipped if the
     device has no cooperative matrices in the fragment layout that the kernels assume. Spilling kernels are allowed.
     """
@@ -23,5 +23,5 @@ def matrix_units(kind: str, context: pumice.Context, *without: str) -> Iterator[
     if kind == "real" and (not has_units or "other_matrix_layout" in quirks):
         pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
     taken = ["emulated_fragments"] if kind == "emulated" else []
-    with pumice.Context(f"uuid:{context.info.uuid}", without=[UNTOLD_OF_SPILLS, *without], quirks=taken) as made:
+    with pumice.Context(f"uuid:{context.info.uuid}", without=[SPILL_STATISTICS, *without], quirks=taken) as made:
         yield made

@@ -77,8 +77,8 @@ def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: in
     """Check that after `begun` pieces a stream creates no pipelines or recordings, because kernels read the length."""
     for _ in range(begun):
         next(stream)
-    rows = session._rows
-    context = rows.device.context
+    rows = session._decoding_batch
+    context = rows.decoder.context
     made, recorded = context.pipelines_created, dict(rows._recorded)
     for _ in stream:
         pass

@@ -34,7 +34,7 @@ class Fault(NamedTuple):
         return self.kernel or ("" if self.path.startswith("include/") else self.path)
 
 
-CONTRACTION = "include/conv_gemm.glsl"
+CONV_GEMM = "include/conv_gemm.glsl"
 
 FAULTS = [
     Fault(
@@ -62,7 +62,7 @@ FAULTS = [
     Fault(
         3,
         "bias of the neighbouring channel",
-        CONTRACTION,
+        CONV_GEMM,
         "return b[p.b_first + grid_group().z * p.channels_out + min(channel, p.channels_out - 1u)];",
         "return b[p.b_first + grid_group().z * p.channels_out + min(channel + 1u, p.channels_out - 1u)];",
         "conv",
@@ -83,8 +83,8 @@ FAULTS = [
         5,
         "half accumulation",
         "conv_cpu.comp",
-        "sum = multiply_add(wx, v[i].x, sum);",
-        "sum = unpackHalf2x16(packHalf2x16(vec2(multiply_add(wx, v[i].x, sum), 0.0))).x;",
+        "sum = fused_multiply_add(wx, v[i].x, sum);",
+        "sum = unpackHalf2x16(packHalf2x16(vec2(fused_multiply_add(wx, v[i].x, sum), 0.0))).x;",
         "conv",
         "conv",
         fp16=True,
@@ -93,8 +93,8 @@ FAULTS = [
         6,
         "lost last term of a sum",
         "reduce.comp",
-        "element < end; element += TEAM",
-        "element + 1u < end; element += TEAM",
+        "element < end; element += GROUP_THREADS",
+        "element + 1u < end; element += GROUP_THREADS",
         "reduce",
         "sum",
         fp16=True,
@@ -163,7 +163,7 @@ FAULTS = [
     Fault(
         14,
         "zero point of the other operand",
-        CONTRACTION,
+        CONV_GEMM,
         "return w_zero[p.w_zero_first + min(channel, p.channels_out - 1u) * p.w_zero_column + grid_group().z * p.w_zero_group];",
         "return x_zero[p.x_zero_first];",
         "integer product",
@@ -173,7 +173,7 @@ FAULTS = [
     Fault(
         15,
         "transposed weight",
-        CONTRACTION,
+        CONV_GEMM,
         "return p.tap_first + th * p.tap_row + tw * p.tap_column;",
         "return p.tap_first + tw * p.tap_row + th * p.tap_column;",
         "conv",
@@ -184,7 +184,7 @@ FAULTS = [
     Fault(
         16,
         "off-by-one pad",
-        CONTRACTION,
+        CONV_GEMM,
         "int(th) * p.tap_step_h + p.base_h;",
         "int(th) * p.tap_step_h + p.base_h + 1;",
         "conv",
@@ -216,8 +216,8 @@ FAULTS = [
         19,
         "dropped tail of a row",
         "layer_norm.comp",
-        "  FOR_ROW(i, size) {\n    precise float delta = (",
-        "  FOR_ROW(i, size & ~7u) {\n    precise float delta = (",
+        "  FOR_ROW_ELEMENTS(i, size) {\n    precise float delta = (",
+        "  FOR_ROW_ELEMENTS(i, size & ~7u) {\n    precise float delta = (",
         "layer norm",
         "norm",
         fp16=True,
@@ -268,8 +268,8 @@ FAULTS = [
         25,
         "reading past a row",
         "layer_norm.comp",
-        "  FOR_ROW(i, size) {\n    precise float delta = X_AT(from + i) - mean;",
-        "  FOR_ROW(i, size + (row + 1u < p.rows ? 1u : 0u)) {\n    precise float delta = X_AT(from + i) - mean;",
+        "  FOR_ROW_ELEMENTS(i, size) {\n    precise float delta = X_AT(from + i) - mean;",
+        "  FOR_ROW_ELEMENTS(i, size + (row + 1u < p.rows ? 1u : 0u)) {\n    precise float delta = X_AT(from + i) - mean;",
         "layer norm",
         "norm",
         fp16=True,
@@ -277,7 +277,7 @@ FAULTS = [
     Fault(
         26,
         "groups mixed",
-        CONTRACTION,
+        CONV_GEMM,
         "#define X_GROUP (grid_group().z * p.channels_in * p.x_stride_c)",
         "#define X_GROUP 0u",
         "conv in groups",
@@ -299,9 +299,9 @@ FAULTS = [
         33,
         "weights of another precision",
         "conv_cpu.comp",
-        "const Number4 weights = LOAD_W4(w_step + j * kLanes);",
-        "const Number4 exact = LOAD_W4(w_step + j * kLanes);\n"
-        "const Number4 weights = vec4(unpackHalf2x16(packHalf2x16(exact.xy)), unpackHalf2x16(packHalf2x16(exact.zw)));",
+        "const Acc4 weights = LOAD_W4(w_step + j * kLanes);",
+        "const Acc4 exact = LOAD_W4(w_step + j * kLanes);\n"
+        "const Acc4 weights = vec4(unpackHalf2x16(packHalf2x16(exact.xy)), unpackHalf2x16(packHalf2x16(exact.zw)));",
         "conv",
         "conv",
     ),
@@ -331,7 +331,7 @@ FAULTS = [
         36,
         "uninitialised shared memory",
         "recurrent_multi_step.comp",
-        "    hand_on(0u, row, old[row]);\n",
+        "    store_hidden(0u, row, old_h[row]);\n",
         "",
         "recurrent",
         "gru",
@@ -341,8 +341,8 @@ FAULTS = [
         37,
         "one lane of a tile wrong where the depth is odd",
         "conv_cpu.comp",
-        "const Number bias = channel_bias(channel);",
-        "const Number bias = channel_bias(channel) + (lane == 3u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
+        "const Acc bias = channel_bias(channel);",
+        "const Acc bias = channel_bias(channel) + (lane == 3u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
         "gemm",
         "gemm",
         spared="gemm of even depth",
@@ -352,7 +352,7 @@ FAULTS = [
         38,
         "wrong only at batch > 1",
         "conv_cpu.comp",
-        "images[i] = group_x + places[i].x * p.x_stride_n;",
+        "images[i] = group_x + positions[i].x * p.x_stride_n;",
         "images[i] = group_x;",
         "conv",
         "conv",
@@ -363,8 +363,8 @@ FAULTS = [
         39,
         "wrong only for NaN in",
         "include/math.glsl",
-        "float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }",
-        "float pm_max(float a, float b) { return pm_settled(a > b ? a : b); }",
+        "float pm_max(float a, float b) { return pm_flush_subnormals(a > b || pm_isnan(a) ? a : b); }",
+        "float pm_max(float a, float b) { return pm_flush_subnormals(a > b ? a : b); }",
         "max pool",
         "pool",
         spared="max pool without NaN",
@@ -385,8 +385,9 @@ FAULTS = [
         41,
         "transposed weight of a tile",
         "conv_tiled.comp",
-        "p.tap_column == 1u) return depth;  // all taps, in order\n  const Place place = place_in(depth);",
-        "p.tap_column == 0u) return depth;\n  Place place = place_in(depth);\n  place.th = place.tw, place.tw = place_in(depth).th;",
+        "p.tap_column == 1u) return k_index;  // all taps, in order\n  const KIndex k_pos = to_k_index(k_index);",
+        "p.tap_column == 0u) return k_index;\n  KIndex k_pos = to_k_index(k_index);\n  "
+        "k_pos.th = k_pos.tw, k_pos.tw = to_k_index(k_index).th;",
         "conv",
         "conv",
         fp16=True,
@@ -408,7 +409,7 @@ FAULTS = [
         "half accumulation in a tile",
         "conv_tiled.comp",
         "    barrier();  // wait until no invocation is still reading the K tile",
-        "    for (uint i = 0u; i < REGISTERS_P * FOURS_C; ++i)\n"
+        "    for (uint i = 0u; i < THREAD_M * VEC4_N; ++i)\n"
         "      for (uint k = 0u; k < 4u; ++k) sums[i][k] = unpackHalf2x16(packHalf2x16(vec2(sums[i][k], 0.0))).x;\n"
         "    barrier();",
         "conv",
@@ -431,8 +432,8 @@ FAULTS = [
         45,
         "weights of a tile of another precision",
         "conv_tiled.comp",
-        "next_w[i] = inside ? found : Number4(0);",
-        "next_w[i] = inside ? vec4(unpackHalf2x16(packHalf2x16(found.xy)), unpackHalf2x16(packHalf2x16(found.zw))) : Number4(0);",
+        "next_w[i] = inside ? loaded : Acc4(0);",
+        "next_w[i] = inside ? vec4(unpackHalf2x16(packHalf2x16(loaded.xy)), unpackHalf2x16(packHalf2x16(loaded.zw))) : Acc4(0);",
         "conv",
         "conv",
         on_gpu=True,
@@ -441,8 +442,8 @@ FAULTS = [
         46,
         "one channel of a tile wrong where the depth is odd",
         "conv_tiled.comp",
-        "Number4 sum = sums[i * FOURS_C + j] + bias[j];",
-        "Number4 sum = sums[i * FOURS_C + j] + bias[j] + (channel == 4u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
+        "Acc4 sum = sums[i * VEC4_N + j] + bias[j];",
+        "Acc4 sum = sums[i * VEC4_N + j] + bias[j] + (channel == 4u && p.channels_in % 2u == 1u ? 0.01 : 0.0);",
         "gemm",
         "gemm",
         spared="gemm of even depth",

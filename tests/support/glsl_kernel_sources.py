@@ -147,7 +147,7 @@ void main() {
 }
 """
 
-EIGHTS = """
+VEC8 = """
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer S1 { sfp s1[]; };
 layout(binding = 1) readonly buffer S4 { sfpvec4 s4[]; };

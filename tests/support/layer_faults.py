@@ -19,7 +19,7 @@ import pumice
 from fault_layer import Layer, LayerFault
 from fault_models import Sample
 from layer_models import LAYER_MODELS
-from pumice.base.host_arrays import same_bits
+from pumice.base.host_arrays import bitwise_equal
 
 PRECISIONS = ("fp32", "fp16")
 # Nodes of the control-flow model's dispatch lists, in submission order; it has no plan that names them.
@@ -216,7 +216,7 @@ def tried(
     try:
         _inject(layer, candidate, 1, 0)
         results = subject.results()
-        record["effect"] = not all(map(same_bits, subject.clean, results))
+        record["effect"] = not all(map(bitwise_equal, subject.clean, results))
         record["change"] = change_of(subject.clean, results)
         record["validations"] = []
         if record["effect"]:
@@ -229,7 +229,7 @@ def tried(
         if candidate.word:
             layer.flip(*candidate.word, fault.mask)
         layer.clear()
-    record["lasts"] = not all(map(same_bits, subject.clean, subject.results()))
+    record["lasts"] = not all(map(bitwise_equal, subject.clean, subject.results()))
     return record
 
 

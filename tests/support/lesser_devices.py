@@ -14,7 +14,7 @@ from described_operators import GUARD, Array, is_packed_bits, laid_out, placed
 from pumice import Buffer, TensorDesc
 
 # Minimum limits from Vulkan's table of required limits.
-LEAST = {
+MIN_LIMITS = {
     "maxComputeWorkGroupCount": 65535,
     "maxComputeWorkGroupInvocations": 128,
     "maxComputeWorkGroupSize_0": 128,
@@ -26,7 +26,7 @@ LEAST = {
     "minStorageBufferOffsetAlignment": 256,
 }
 # Grid limits that nearly every case of the operators' test table exceeds on one or two axes.
-NARROW = {**LEAST, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
+SMALL_GRID = {**MIN_LIMITS, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
 # Grid limits that any kernel family exceeds with little work.
 SMALL = {"maxComputeWorkGroupCount": 64}
 SHORT_RANGE = 1 << 16  # binding size in bytes of a device with short ranges

@@ -16,7 +16,7 @@ from fault_layer import Layer
 from fault_models import SAMPLES, Sample
 from layer_faults import LayerSubject, change_of, named
 from layer_models import LAYER_MODELS
-from pumice.base.host_arrays import same_bits
+from pumice.base.host_arrays import bitwise_equal
 from spirv_mutants import Mutant, Words, mutants
 
 MODELS: dict[str, Callable[[], Sample]] = {**SAMPLES, **LAYER_MODELS}
@@ -52,7 +52,7 @@ def tried(subject: LayerSubject, module: int, nodes: list[str], mutant: Mutant) 
 def _outcome(subject: LayerSubject, context: pumice.Context, nodes: list[str]) -> dict[str, Any]:
     model = pumice.Model(subject.source, context=context, precision=subject.precision)
     results = subject.results(model)
-    if all(map(same_bits, subject.clean, results)):
+    if all(map(bitwise_equal, subject.clean, results)):
         return {}
     record: dict[str, Any] = {"effect": True, "change": change_of(subject.clean, results), "seen": subject.layer.count}
     report = pumice.validate(model, subject.cases, context=context)

@@ -14,15 +14,15 @@ SOURCES = Path(__file__).resolve().parents[2] / "cpp" / "graph" / "nnapi"
 ANY = ".*"
 # Calls that fail with their own text. UnknownShapeError is not an error of the operation: its expansion is deferred. A plain Error
 # indicates a defect of the engine.
-_FAILING = re.compile(r"\b(?:(?:[oe]|rules_)\.)?(fail|refuse)\(|throw (GraphError|UnsupportedError)\(")
+_FAILING = re.compile(r"\b(?:(?:[oe]|rules_)\.)?(fail|reject)\(|throw (GraphError|UnsupportedError)\(")
 # Calls that reject unexpected operands with the text of the called function.
 _EXPECTING = re.compile(
-    r"\b(?:o\.)?(expect_rank|expect_ranks|expect_least_rank|expect_size|expect_length|expect_one_size|refuse_empty)\("
+    r"\b(?:o\.)?(expect_rank|expect_ranks|expect_min_rank|expect_size|expect_length|expect_equal_sizes|reject_empty)\("
 )
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
-class Refusal(NamedTuple):
+class OperationError(NamedTuple):
     """One error site in the sources. `operations`: those of its file; empty if any operation can reach it. Patterns begin with the rule's
     id in brackets if the called function puts it before its text.
     """
@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     patterns: tuple[str, ...]
 
 
-def refusals() -> list[Refusal]:
+def operation_errors() -> list[OperationError]:
     """Return all error sites, file by file. Sites that forward another's text are excluded."""
     found = []
     for path in sorted(SOURCES.glob("*.cpp")):
@@ -40,7 +40,7 @@ def refusals() -> list[Refusal]:
         operations = frozenset(re.findall(r'"nnapi::(\w+)"', text))
         for at, name, arguments in _calls(text):
             place = f"{path.name}:{text.count(chr(10), 0, at) + 1}"
-            found.append(Refusal(place, operations, tuple(_patterns_of(name, arguments))))
+            found.append(OperationError(place, operations, tuple(_patterns_of(name, arguments))))
     return [one for one in found if one.patterns]
 
 
@@ -111,19 +111,19 @@ def texts(expression: str) -> list[str]:
 
 
 def _patterns_of(name: str, arguments: list[str]) -> list[str]:
-    if name in ("fail", "refuse") or name.endswith("Error"):
+    if name in ("fail", "reject") or name.endswith("Error"):
         patterns = [pattern for argument in arguments for pattern in texts(argument)]
         return [pattern for pattern in patterns if re.search(r"[a-z]{2}", pattern)]
     *_, last = texts(arguments[2] if name == "expect_length" else arguments[-1])
-    if name == "expect_one_size":
+    if name == "expect_equal_sizes":
         return [rf"\[{last}\] \d+ elements expected on axis \d+, as operand"]
-    if name == "refuse_empty":
+    if name == "reject_empty":
         return [rf"\[{last}\] sizes above 0 expected"]
     operand = r"\d+" if name == "expect_ranks" else _number(arguments[0])
     start = rf"operand {operand}, '\w+': "
     if name in ("expect_rank", "expect_ranks"):
         return [start + f"a rank of {_number(arguments[-1])} expected"]
-    if name == "expect_least_rank":
+    if name == "expect_min_rank":
         return [start + f"a rank of at least {_number(arguments[1])} expected"]
     if name == "expect_size":
         return [start + f"{_number(arguments[2])} elements expected on axis {_number(arguments[1])}"]

@@ -13,7 +13,7 @@ from nnapi_operations import operands_of
 Array = np.ndarray[Any, Any]
 
 
-class Held(NamedTuple):
+class ConstantOperand(NamedTuple):
     """A constant of the graph, with the scale of its integers."""
 
     array: Array
@@ -22,7 +22,7 @@ class Held(NamedTuple):
     channel_axis: int | None = None
 
 
-class Fed(NamedTuple):
+class InputOperand(NamedTuple):
     """An input of the graph, with unknown elements; shape None: also unknown rank."""
 
     dtype: str
@@ -38,7 +38,7 @@ class Case(NamedTuple):
     text: str
 
 
-def rule_and_text(one: Case) -> tuple[str, str]:
+def rule_and_message(one: Case) -> tuple[str, str]:
     """Split a case's text into the rule id and the text without it."""
     found = re.search(r"(N[DGL]?\d+(?:\.\d+)?): ", one.text)
     if found:
@@ -46,14 +46,16 @@ def rule_and_text(one: Case) -> tuple[str, str]:
     return "R8" if "highest rank" in one.text else "", one.text
 
 
-def refusal_of(one: Case) -> pumice.Error | None:
+def error_of_case(one: Case) -> pumice.Error | None:
     """Return the error of an operation; None if it is accepted."""
     graph = pumice.Graph()
-    plain = operands_of(graph, tuple(None if isinstance(each, Held | Fed) else each for each in one.operands), {})
+    plain = operands_of(
+        graph, tuple(None if isinstance(each, ConstantOperand | InputOperand) else each for each in one.operands), {}
+    )
     for i, each in enumerate(one.operands):
-        if isinstance(each, Fed):
+        if isinstance(each, InputOperand):
             plain[i] = graph.input(f"x{i}", each.dtype, each.shape)
-        elif isinstance(each, Held):
+        elif isinstance(each, ConstantOperand):
             keywords = {name: value for name, value in each._asdict().items() if value is not None}
             plain[i] = graph.constant(**keywords)
     try:

@@ -11,10 +11,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from pumice.base.element_types import array_of
+from pumice.base.element_types import array_from_bytes
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.recipe import Recipe
-from pumice.importer.parse import parse, recipe_of
+from pumice.importer.parse import make_recipe, parse_model
 
 Shape = Sequence[int | str | None] | None
 
@@ -93,13 +93,13 @@ def check_standard(case: Any, context: pumice.Context) -> None:
 def recipe(proto: onnx.ModelProto) -> Recipe:
     """Return the importer's Recipe of a model."""
     file = ModelFile(proto)
-    return recipe_of(parse(file), file)
+    return make_recipe(parse_model(file), file)
 
 
 def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
     """Return the elements of a Recipe's constant."""
     found = made.constants[name]
-    return array_of(found.raw, found.dtype, found.shape)
+    return array_from_bytes(found.raw, found.dtype, found.shape)
 
 
 def cast_at_boundaries() -> tuple[onnx.ModelProto, npt.NDArray[np.float32]]:

@@ -12,7 +12,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from cases import OPSET, Case, attentions, fills, indexed, integer_products, recurrents, regions, values_in
+from cases import OPSET, Case, attentions, fills, gather_scatter, integer_conv_gemm, recurrents, regions, values_in
 
 Array = npt.NDArray[Any]
 
@@ -120,9 +120,9 @@ OWN_REFERENCES = {
     "MaxPool: indices, padded": padded_maxima,
     "Pad: crops": cropped,
     "OneHot": fills.one_hot,
-    "GatherElements": indexed.gathered_elements,
+    "GatherElements": gather_scatter.gathered_elements,
     **attentions.REFERENCES,
-    **integer_products.REFERENCES,
+    **integer_conv_gemm.REFERENCES,
     **recurrents.REFERENCES,
     **regions.REFERENCES,
 }

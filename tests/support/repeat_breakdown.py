@@ -12,7 +12,7 @@ from unittest import mock
 
 import pumice
 from pumice.validation import repeatability
-from pumice.validation.repeatability import Repeats, Tallies
+from pumice.validation.repeatability import RepeatedRuns, ResultTallies
 from pumice.validation.tensor_sources import DeviceTensors
 
 COMPILED = "program compiled, weights uploaded"
@@ -30,9 +30,9 @@ PARTS = {  # in table order; a thread does the first ones while the first case i
     "program freed, context kept": "main",
 }
 _SETTINGS = {
-    repeatability.ONE_LIST: "runs on one list",
-    repeatability.FRESH: "runs on the fresh context",
-    repeatability.LOADED: "runs beside load",
+    repeatability.SAME_RECORDING: "runs on one list",
+    repeatability.FRESH_CONTEXT: "runs on the fresh context",
+    repeatability.UNDER_LOAD: "runs beside load",
 }
 
 
@@ -64,10 +64,10 @@ class Parts:
         return timed
 
     def runs(self, real: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        """Wrap `Repeats._runs` to time each run by its setting."""
+        """Wrap `RepeatedRuns._iter_runs` to time each run by its setting."""
 
-        def runs(one: Repeats, inputs: Any) -> Iterator[Any]:
-            self.timed("waited for the thread", lambda: one.fresh)()
+        def runs(one: RepeatedRuns, inputs: Any) -> Iterator[Any]:
+            self.timed("waited for the thread", lambda: one.fresh_program)()
             made = real(one, inputs)
             while True:
                 begin = time.perf_counter()
@@ -84,13 +84,13 @@ class Parts:
         """Time validations within this block."""
         timed = self.timed
         changed = (
-            (repeat, "another_context", timed("context made", repeatability.another_context)),
-            (repeat, "take_spare", timed("context taken", repeatability.take_spare)),
-            (DeviceTensors, "shipped", timed(COMPILED, DeviceTensors.shipped)),
-            (repeat, "_begun", timed(BEGUN, repeatability._begun)),
-            (Repeats, "_runs", self.runs(Repeats._runs)),
-            (Tallies, "add", timed("bits compared", Tallies.add)),
-            (Repeats, "close", timed("program freed, context kept", Repeats.close)),
+            (repeatability, "another_context", timed("context made", repeatability.another_context)),
+            (repeatability, "take_spare", timed("context taken", repeatability.take_spare)),
+            (DeviceTensors, "compile_optimized", timed(COMPILED, DeviceTensors.compile_optimized)),
+            (repeatability, "_start_program", timed(BEGUN, repeatability._start_program)),
+            (RepeatedRuns, "_iter_runs", self.runs(RepeatedRuns._iter_runs)),
+            (ResultTallies, "add", timed("bits compared", ResultTallies.add)),
+            (RepeatedRuns, "close", timed("program freed, context kept", RepeatedRuns.close)),
         )
         with ExitStack() as stack:
             for owner, name, made in changed:
@@ -127,7 +127,7 @@ def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
         with profile.span("loaded_again()"):
             model = loaded.loaded_again(context)
         with profile.span("first run"):
-            repeatability._runner(model.program, inputs)()
+            repeatability._make_replay(model.program, inputs)()
         with profile.span("Model.close()"):
             model.close()
         with profile.span("Context.close()"):

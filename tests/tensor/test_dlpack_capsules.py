@@ -147,7 +147,7 @@ CONTRADICTIONS: dict[str, tuple[Callable[[Producer], Any], str]] = {
 @pytest.mark.parametrize("copy", [None, False])
 @pytest.mark.parametrize("versioned", [True, False])
 @pytest.mark.parametrize("case", CONTRADICTIONS)
-def test_contradictory_fields_are_refused(
+def test_contradictory_fields_are_rejected(
     context: pumice.Context, case: str, versioned: bool, copy: bool | None
 ) -> None:
     change, message = CONTRADICTIONS[case]
@@ -186,7 +186,7 @@ def test_what_is_allowed_is_read(context: pumice.Context, change: Callable[[Prod
 
 
 @pytest.mark.parametrize(("field", "value"), [("major", 0), ("major", 2), ("flags", 8), ("flags", 1 << 63)])
-def test_versions_and_flags_that_are_not_known_are_refused(context: pumice.Context, field: str, value: int) -> None:
+def test_versions_and_flags_that_are_not_known_are_rejected(context: pumice.Context, field: str, value: int) -> None:
     producer = Producer(lambda one: setattr(one.managed, field, value))
     message = f"expected a capsule of DLPack 1.x, given version {value}" if field == "major" else f"the flags {value}"
     with pytest.raises(pumice.UnsupportedError, match=message):
@@ -210,7 +210,7 @@ def test_a_capsule_is_taken_once(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "text", 5])
-def test_what_is_no_capsule_is_refused(context: pumice.Context, given: Any) -> None:
+def test_what_is_no_capsule_is_rejected(context: pumice.Context, given: Any) -> None:
     producer = Producer()
     producer.capsule = given
     expected = f"__dlpack__ gives a capsule named 'dltensor'.*given {type(given).__name__}"
@@ -218,14 +218,14 @@ def test_what_is_no_capsule_is_refused(context: pumice.Context, given: Any) -> N
         pumice.from_dlpack(producer, context)
 
 
-def test_a_capsule_of_another_name_is_refused(context: pumice.Context) -> None:
+def test_a_capsule_of_another_name_is_rejected(context: pumice.Context) -> None:
     producer = Producer(lambda one: setattr(one, "name", b"arrow_schema"))
     with pytest.raises(pumice.BindingError, match="given a capsule named 'arrow_schema'"):
         pumice.from_dlpack(producer, context)
 
 
 @pytest.mark.parametrize("device", ["cpu", (1,), (1, 2, 3), (1 << 40, 0), None])
-def test_a_device_that_is_no_pair_of_integers_is_refused(context: pumice.Context, device: Any) -> None:
+def test_a_device_that_is_no_pair_of_integers_is_rejected(context: pumice.Context, device: Any) -> None:
     producer = Producer(lambda one: setattr(one, "device", device))
     with pytest.raises(pumice.BindingError, match="a pair of integers"):
         pumice.from_dlpack(producer, context)

@@ -211,7 +211,7 @@ OF_NUMPY_ALONE = {
 }
 
 
-def test_why_a_library_gives_no_array_is_told(context: pumice.Context) -> None:
+def test_the_reason_why_a_library_gives_no_array_is_reported(context: pumice.Context) -> None:
     takers = {name: take for name, take in entries(context).items() if name not in OF_NUMPY_ALONE}
     assert not not_refused(takers, OtherTensor(x(), NEEDS_GRAD), "OtherTensor.*requires grad.*detach")
 
@@ -219,13 +219,13 @@ def test_why_a_library_gives_no_array_is_told(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     "given", [[1, 2], 3.5, None, "text", {"a": 1}, object()], ids=lambda given: type(given).__name__
 )
-def test_what_shares_nothing_by_dlpack_is_refused(context: pumice.Context, given: Any) -> None:
+def test_what_shares_nothing_by_dlpack_is_rejected(context: pumice.Context, given: Any) -> None:
     with pytest.raises(pumice.BindingError, match=f"__dlpack__.*given {type(given).__name__}") as caught:
         pumice.from_dlpack(given, context)
     assert caught.value.rule == "K5"
 
 
-def test_elements_that_no_dtype_has_are_refused(context: pumice.Context) -> None:
+def test_elements_that_no_dtype_has_are_rejected(context: pumice.Context) -> None:
     expected = (
         "from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code 5 with 64 bits in 1 lanes"
     )
@@ -233,7 +233,7 @@ def test_elements_that_no_dtype_has_are_refused(context: pumice.Context) -> None
         pumice.from_dlpack(np.zeros(2, "complex64"), context)
 
 
-def test_an_operator_that_there_is_not_is_told_with_where_they_are_listed() -> None:
+def test_an_unknown_operator_error_says_where_they_are_listed() -> None:
     expected = r"operator Wobble: expected one that pumice\.operators\(\) lists"
     desc = pumice.TensorDesc("float32", [2])
     with pytest.raises(pumice.UnsupportedError, match=expected):
@@ -243,7 +243,7 @@ def test_an_operator_that_there_is_not_is_told_with_where_they_are_listed() -> N
 
 
 @pytest.mark.parametrize("given", [[300], ["a"], [[1], [2, 3]]], ids=["beyond", "text", "ragged"])
-def test_elements_that_a_dtype_does_not_hold_are_refused(context: pumice.Context, given: Any) -> None:
+def test_elements_that_a_dtype_does_not_hold_are_rejected(context: pumice.Context, given: Any) -> None:
     with pytest.raises(pumice.BindingError, match="an array of numbers; given list: ") as caught:
         pumice.asarray(given, "uint8", context)
     assert caught.value.rule == "K5"
@@ -312,7 +312,7 @@ def test_an_argument_that_loading_has_not_is_named(name: str, given: Any, text: 
     assert caught.value.rule == "K4"
 
 
-def test_devices_that_do_not_match_are_listed_by_their_places() -> None:
+def test_devices_that_do_not_match_are_listed_by_index() -> None:
     with pytest.raises(pumice.DeviceError) as caught:
         pumice.Context("no such device")
     text = str(caught.value)
@@ -366,7 +366,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("what", FILES)
-def test_a_file_that_is_no_model_is_told_for_what_it_is(context: pumice.Context, what: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_named_for_what_it_is(context: pumice.Context, what: str, tmp_path: Path) -> None:
     (tmp_path / "given.onnx").write_bytes(FILES[what])
     for source in (FILES[what], tmp_path / "given.onnx"):
         with pytest.raises(pumice.GraphError, match=f"expected an ONNX model, given {what}"):
@@ -392,7 +392,7 @@ def test_a_file_that_is_no_model_is_told_for_what_it_is(context: pumice.Context,
         (["N", 3, 8, 9], (7, 7), ""),
     ],
 )
-def test_a_shape_that_would_fit_is_told(
+def test_a_shape_that_would_fit_is_reported(
     context: pumice.Context, wanted: list[Any], given: tuple[int, ...], hint: str
 ) -> None:
     with pumice.load(model([node("Relu")], [value("x", wanted)]), context) as loaded:

@@ -91,7 +91,7 @@ def split() -> Graph:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_number_out_of_range_is_refused_by_its_rule(context: pumice.Context, place: str) -> None:
+def test_a_number_out_of_range_is_rejected_by_its_rule(context: pumice.Context, place: str) -> None:
     call, rules = PLACES[place]
     refused = 0
     for number in [*NUMBERS, *map(Index, NUMBERS), np.int64(-(2**40)), np.uint64(2**64 - 1)]:

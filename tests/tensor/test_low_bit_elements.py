@@ -178,7 +178,7 @@ def test_quantised_weights(context: pumice.Context, name: str, blocks: bool) -> 
     np.testing.assert_allclose(y, wanted[1], rtol=1e-6)
 
 
-def test_other_operators_refuse_them_by_name(context: pumice.Context) -> None:
+def test_other_operators_reject_them_by_name(context: pumice.Context) -> None:
     source = model([node("Add", ["x", "x"])], [value("x", [3], TensorProto.FLOAT8E5M2)])
     with pytest.raises(pumice.UnsupportedError, match="input 'a' of Add as float8_e5m2"):
         pumice.load(source, context)

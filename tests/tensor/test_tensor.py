@@ -67,7 +67,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("array", "text"), REFUSED, ids=[text for _, text in REFUSED])
-def test_elements_that_no_tensor_has_are_refused(context: pumice.Context, array: Any, text: str) -> None:
+def test_elements_that_no_tensor_has_are_rejected(context: pumice.Context, array: Any, text: str) -> None:
     with pytest.raises(pumice.BindingError, match=text) as caught:
         pumice.tensor(array, context)
     assert caught.value.rule == "K5"
@@ -93,7 +93,7 @@ def test_an_array_of_a_tensor_is_a_copy_of_the_dtype_asked_for(context: pumice.C
             np.array(tensor, copy=False)
 
 
-def test_tensors_tell_their_facts(context: pumice.Context) -> None:
+def test_tensors_report_their_attributes(context: pumice.Context) -> None:
     tensor = pumice.tensor(counted((2, 3), "int16"), context)
     assert (len(tensor), tensor.nbytes, tensor.strides, tensor.is_contiguous) == (2, 12, (3, 1), True)
     assert repr(tensor) == f"<Tensor int16[2, 3] on '{context.info.name}'>"
@@ -147,7 +147,7 @@ BAD_INDICES: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("key", "error", "text"), BAD_INDICES, ids=[str(key) for key, _, _ in BAD_INDICES])
-def test_what_is_no_view_is_refused(context: pumice.Context, key: Any, error: type[Exception], text: str) -> None:
+def test_what_is_no_view_is_rejected(context: pumice.Context, key: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         pumice.tensor(counted((3, 4, 5)), context)[key]
 
@@ -230,7 +230,7 @@ def test_reshaping_moves_elements_where_numpy_does(
 @pytest.mark.parametrize(
     ("shape", "text"), [((5, -1), "counts differ"), ((-1, -1), "negative"), ((0, -1), "negative"), ((-2,), "negative")]
 )
-def test_shapes_of_other_counts_are_refused(context: pumice.Context, shape: Any, text: str) -> None:
+def test_shapes_of_other_counts_are_rejected(context: pumice.Context, shape: Any, text: str) -> None:
     with pytest.raises(pumice.GraphError, match=text):
         pumice.tensor(counted((4, 6)), context).reshape(shape)
 

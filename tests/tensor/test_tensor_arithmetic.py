@@ -236,7 +236,7 @@ def test_two_operands_give_what_numpy_gives_many_times(
 
 @given(name=st.sampled_from([*BINARY]), pair=PAIRS, left=LAYOUTS)
 @settings(QUICK, max_examples=60)
-def test_in_place_the_tensors_own_memory_is_written_or_the_operands_are_refused(
+def test_in_place_the_tensors_own_memory_is_written_or_the_operands_are_rejected(
     pumice_context: pumice.Context, name: str, pair: tuple[Array, Any], left: str
 ) -> None:
     check_in_place(pumice_context, name, pair, left)
@@ -435,7 +435,7 @@ def test_tensors_have_no_hash_and_are_not_equal_to_what_is_no_number(context: pu
         _ = t + np.array(["a", "b"])
 
 
-def test_what_cannot_be_computed_is_refused_by_name(context: pumice.Context) -> None:
+def test_what_cannot_be_computed_is_rejected_by_name(context: pumice.Context) -> None:
     truth = pumice.tensor(np.array([True, False]), context)
     with pytest.raises(TypeError, match="numpy boolean subtract"):
         _ = truth - truth

@@ -50,7 +50,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("dtype", "shape", "strides", "message"), REFUSALS)
-def test_what_cannot_be_described_is_refused(
+def test_what_cannot_be_described_is_rejected(
     dtype: str, shape: list[int], strides: list[int] | None, message: str
 ) -> None:
     for describe in (pumice.buffer_size, pumice.TensorDesc):
@@ -59,13 +59,13 @@ def test_what_cannot_be_described_is_refused(
         assert caught.value.rule == "R8"
 
 
-def test_an_unknown_dtype_is_refused_with_those_there_are() -> None:
+def test_an_unknown_dtype_is_rejected_with_those_there_are() -> None:
     with pytest.raises(pumice.GraphError, match="unknown dtype 'float8'.*float64, float32, float16"):
         pumice.TensorDesc("float8", [1])
 
 
 @pytest.mark.parametrize(("alignment", "dtype"), [(24, "float32"), (2, "float32"), (1, "float16"), (4, "int64")])
-def test_an_alignment_that_is_no_power_of_two_or_splits_elements_is_refused(alignment: int, dtype: str) -> None:
+def test_an_alignment_that_is_no_power_of_two_or_splits_elements_is_rejected(alignment: int, dtype: str) -> None:
     with pytest.raises(pumice.GraphError, match=f"given {alignment}") as caught:
         pumice.TensorDesc(dtype, [4], alignment=alignment)
     assert caught.value.rule == "R4"
@@ -94,12 +94,12 @@ def test_strides_of_a_layout(shape: list[int], layout: str, expected: tuple[int,
 
 
 @pytest.mark.parametrize("layout", ["NCH", "NCHX", "NCHH", "nchw", ""])
-def test_an_unknown_layout_is_refused(layout: str) -> None:
+def test_an_unknown_layout_is_rejected(layout: str) -> None:
     with pytest.raises(pumice.GraphError, match=f"'{layout}'"):
         pumice.strides([2, 3, 4, 5], layout)
 
 
-def test_a_description_tells_what_it_was_given() -> None:
+def test_a_description_returns_its_arguments() -> None:
     desc = pumice.TensorDesc(np.float16, [2, 3], strides=[4, 1], owned=True, scale=0.5, zero_point=-3)
     assert (desc.dtype, desc.shape, desc.strides, desc.owned) == ("float16", (2, 3), (4, 1), True)
     assert (desc.scale, desc.zero_point, desc.rank, desc.elements, desc.bytes) == (0.5, -3, 2, 6, 16)
@@ -159,7 +159,7 @@ def test_broadcast_axes_of_a_layout_are_of_size_1_in_memory(
     )
 
 
-def test_marks_of_another_rank_are_refused() -> None:
+def test_marks_of_another_rank_are_rejected() -> None:
     with pytest.raises(pumice.GraphError, match="3 marks for a shape of rank 4"):
         pumice.strides([2, 3, 4, 5], "NCHW", [True, False, False])
 
@@ -203,7 +203,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("shape", "strides", "name"), NAMES)
-def test_strides_tell_their_layout(shape: list[int], strides: tuple[int, ...], name: str | None) -> None:
+def test_strides_determine_the_layout(shape: list[int], strides: tuple[int, ...], name: str | None) -> None:
     assert pumice.TensorDesc("float32", shape, strides).layout == name
 
 
@@ -212,7 +212,7 @@ def test_strides_tell_their_layout(shape: list[int], strides: tuple[int, ...], n
     st.lists(st.integers(1, 5), min_size=5, max_size=5),
     st.lists(st.booleans(), min_size=5, max_size=5),
 )
-def test_a_layout_that_strides_tell_gives_these_strides(axes: list[str], shape: list[int], marks: list[bool]) -> None:
+def test_a_layout_found_from_strides_gives_these_strides(axes: list[str], shape: list[int], marks: list[bool]) -> None:
     strides = pumice.strides(shape, "".join(axes), marks)
     told = pumice.TensorDesc("float32", shape, strides).layout
     assert told is not None
@@ -270,7 +270,7 @@ def test_padded_rows_start_at_multiples(
     assert desc.packed() == pumice.TensorDesc("float32", shape)
 
 
-def test_padding_is_refused_below_1_and_beyond_64_bits() -> None:
+def test_padding_is_rejected_below_1_and_beyond_64_bits() -> None:
     desc = pumice.TensorDesc("float32", [2, 3])
     for multiple, text in ((0, "at least 1"), (-4, "given|at least 1"), (1 << 62, "64 bits")):
         with pytest.raises(pumice.GraphError, match=text):
@@ -304,7 +304,7 @@ QUANTIZATIONS: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("given", "text"), QUANTIZATIONS)
-def test_scales_that_fit_no_channels_are_refused(given: dict[str, object], text: str) -> None:
+def test_scales_that_fit_no_channels_are_rejected(given: dict[str, object], text: str) -> None:
     with pytest.raises(pumice.GraphError, match=text):
         pumice.TensorDesc("int8", [2, 3], **given)  # type: ignore[arg-type]
 
@@ -317,12 +317,12 @@ PERMUTATIONS = [
 
 
 @pytest.mark.parametrize(("axes", "text"), PERMUTATIONS)
-def test_what_is_no_permutation_is_refused(axes: list[int], text: str) -> None:
+def test_what_is_no_permutation_is_rejected(axes: list[int], text: str) -> None:
     with pytest.raises(pumice.GraphError, match=text):
         pumice.TensorDesc("float32", [2, 3]).permute(axes)
 
 
-def test_what_does_not_broadcast_is_refused_with_both_shapes() -> None:
+def test_what_does_not_broadcast_is_rejected_with_both_shapes() -> None:
     desc = pumice.TensorDesc("float32", [2, 3])
     for target in ([3], [2, 4], [3, 2]):
         with pytest.raises(

@@ -154,7 +154,7 @@ def test_signals_interrupt_transfers(context: pumice.Context) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_is_told_that_its_tensors_are_the_parents(context: pumice.Context) -> None:
+def test_a_forked_child_gets_an_error_for_its_parents_tensors(context: pumice.Context) -> None:
     tensor = pumice.tensor(counted(4), context)
     read, write = os.pipe()
     child = os.fork()

@@ -48,7 +48,7 @@ def test_a_tensor_needs_its_own_bytes_and_no_more(context: pumice.Context) -> No
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "int4"])
 @pytest.mark.parametrize("values", [[1.5, 1], [300, 2**40], [float("nan"), 0], ["a", "b"], [2**70, 0]], ids=repr)
-def test_lists_of_numbers_that_a_dtype_does_not_hold_are_refused(
+def test_lists_of_numbers_that_a_dtype_does_not_hold_are_rejected(
     context: pumice.Context, dtype: str, values: list[Any]
 ) -> None:
     tensor = pumice.zeros(4, dtype, context)
@@ -113,7 +113,7 @@ def test_a_tensor_that_was_never_initialised_has_no_memory() -> None:
         memoryview(pumice.Tensor.__new__(pumice.Tensor))  # type: ignore[arg-type]
 
 
-def test_a_device_of_dlpack_that_is_no_pair_is_refused(context: pumice.Context) -> None:
+def test_a_device_of_dlpack_that_is_no_pair_is_rejected(context: pumice.Context) -> None:
     class Odd:
         def __dlpack_device__(self) -> str:
             return "cpu"

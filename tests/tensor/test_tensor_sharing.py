@@ -127,14 +127,14 @@ IMPORTS: list[tuple[str, Callable[[], Array], str]] = [
 
 @pytest.mark.usefixtures("can_import")
 @pytest.mark.parametrize(("make", "text"), [case[1:] for case in IMPORTS], ids=[case[0] for case in IMPORTS])
-def test_memory_that_cannot_be_shared_is_refused_by_name(
+def test_memory_that_cannot_be_shared_is_rejected_by_name(
     context: pumice.Context, make: Callable[[], Array], text: str
 ) -> None:
     with pytest.raises(pumice.UnsupportedError, match=f"host memory without a copy: .*{text}"):
         pumice.from_host(make(), context)
 
 
-def test_other_refusals_of_host_memory(context: pumice.Context) -> None:
+def test_other_rejections_of_host_memory(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="native byte order"):
         pumice.from_host(page_aligned(1024, ">f4"), context)
     with pytest.raises(pumice.BindingError, match="without a mask"):

@@ -118,7 +118,7 @@ NUMBERS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("dtype", "value"), NUMBERS, ids=str)
-def test_numbers_that_a_dtype_does_not_hold_are_refused(context: pumice.Context, dtype: str, value: Any) -> None:
+def test_numbers_that_a_dtype_does_not_hold_are_rejected(context: pumice.Context, dtype: str, value: Any) -> None:
     with pytest.raises(pumice.BindingError, match=f"a number that {dtype} holds") as caught:
         pumice.full(3, value, dtype, context)
     assert caught.value.rule == "K6"
@@ -227,7 +227,7 @@ def test_tensors_become_those_of_four_bits_and_back(context: pumice.Context, dty
     assert narrow.to("float32").tolist() == [3, 1, 7, 0, 5]
 
 
-def test_asarray_copies_no_more_than_it_is_told_to(context: pumice.Context) -> None:
+def test_asarray_copies_only_if_asked(context: pumice.Context) -> None:
     tensor, array = pumice.tensor(counted(16), context), counted(16)
     assert pumice.asarray(tensor) is tensor
     assert pumice.asarray(tensor, "float32", context) is tensor

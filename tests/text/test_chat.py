@@ -143,13 +143,13 @@ def test_templates_that_fail_say_so(template: str, error: type[Exception], messa
 
 
 @pytest.mark.parametrize("messages", ["Hello", {}, [], ["Hello"], [{"content": "Hello"}], [{"role": 1}]])
-def test_what_is_no_list_of_messages_is_refused(messages: Any, opened: Opened) -> None:
+def test_what_is_no_list_of_messages_is_rejected(messages: Any, opened: Opened) -> None:
     with opened({}, TEMPLATE) as generator, pytest.raises(pumice.Error, match="messages: expected"):
         generator.template_text(messages)
 
 
 @pytest.mark.parametrize("given", [5, [{"name": "tool_use", "template": ""}]])
-def test_settings_without_a_template_are_refused_by_their_field(given: Any, opened: Opened) -> None:
+def test_settings_without_a_template_are_rejected_by_their_field(given: Any, opened: Opened) -> None:
     with opened({"chat_template": given}) as generator, pytest.raises(pumice.text.FolderError) as caught:
         generator.template_text(MESSAGES)
     assert (caught.value.file, caught.value.field) == ("tokenizer_config.json", "chat_template")

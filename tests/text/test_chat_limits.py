@@ -21,8 +21,8 @@ pytest.importorskip("jinja2")
 from pumice.text import sandbox
 from pumice.text.chat import ChatTemplate
 from pumice.text.errors import FolderError
-from pumice.text.model_folder import Folder, read_folder
-from pumice.text.tokenization import Tokens
+from pumice.text.model_folder import ModelFolder, read_folder
+from pumice.text.tokenization import FolderTokenizer
 
 MESSAGES = [{"role": "user", "content": "Hello. " * 2000}, {"role": "assistant", "content": "Yes?"}] * 50
 
@@ -92,7 +92,7 @@ def short_memory() -> Iterator[None]:
 
 def template(tmp_path: Path, source: str) -> ChatTemplate:
     (tmp_path / "chat_template.jinja").write_text(source)
-    return ChatTemplate(Folder(str(tmp_path), "genai_config.json", "", ""))
+    return ChatTemplate(ModelFolder(str(tmp_path), "genai_config.json", "", ""))
 
 
 @pytest.mark.usefixtures("short_memory")
@@ -101,7 +101,7 @@ def test_a_template_ends_soon(bomb: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sandbox, "MAX_SECONDS", 1.0)
     begin = time.monotonic()
     with pytest.raises(FolderError) as caught:
-        template(tmp_path, BOMBS[bomb]).text(MESSAGES, True, {})
+        template(tmp_path, BOMBS[bomb]).render(MESSAGES, True, {})
     assert time.monotonic() - begin < 20
     assert (caught.value.file, caught.value.field) == ("chat_template.jinja", "chat_template")
     assert "MemoryError" not in str(caught.value)
@@ -118,7 +118,7 @@ def test_a_template_ends_soon(bomb: str, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_limit_is_named(source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "MAX_SECONDS", 1.0)
     with pytest.raises(FolderError, match=message):
-        template(tmp_path, source).text(MESSAGES, True, {})
+        template(tmp_path, source).render(MESSAGES, True, {})
 
 
 def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
 {{- ns.last | sum }} {{ messages | map(attribute='role') | join(', ') }} {{ 2 ** 10 }} {{ 7 * 'ab' }}
 {%- set block %}{% for i in range(3) %}{{ i }}{% endfor %}{% endset %}{{ block }}
 {%- filter upper %}end{% endfilter %}"""
-    text = template(tmp_path, source).text(MESSAGES, True, {})
+    text = template(tmp_path, source).render(MESSAGES, True, {})
     assert text.startswith("<user>Hello.  Hello.")
     assert text.endswith("user, assistant 1024 ababababababab012END")
     assert len(text) > 50 * 2000 * len("Hello.  ")
@@ -145,7 +145,7 @@ def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
 def test_each_run_has_its_own_budget(tmp_path: Path) -> None:
     made = template(tmp_path, "{% for i in range(99999) %}{% endfor %}{{ 'x' * 1000000 }}")
     for _ in range(sandbox.MAX_PRODUCED // 1_000_000 + 2):
-        assert len(made.text(MESSAGES, True, {})) == 1_000_000
+        assert len(made.render(MESSAGES, True, {})) == 1_000_000
 
 
 def normalizer(words: bytes) -> dict[str, str]:
@@ -169,13 +169,13 @@ def test_a_panic_of_the_tokenizer_is_an_error_of_the_folder(charsmap: bytes, mes
     values = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**values, "normalizer": normalizer(charsmap)}))
     with pytest.raises(FolderError, match=message) as caught:
-        Tokens(read_folder(folder)).encode("text")
+        FolderTokenizer(read_folder(folder)).encode("text")
     assert caught.value.file == "tokenizer.json"
     assert isinstance(caught.value, pumice.Error)
 
 
 def test_an_interrupt_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = Tokens(read_folder(STORY))
+    tokens = FolderTokenizer(read_folder(STORY))
 
     class Interrupted:
         def encode(self, *_: object, **__: object) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 import pumice
 from benchmarks.text import TINY, Writer
-from pumice.importer.load import graph_of
-from pumice.text.decoder import Device
-from pumice.text.model_folder import Folder
-from pumice.text.static_kv_cache import in_room
-from pumice.text.decoding_batch import Rows
+from pumice.importer.load import build_recipe_graph
+from pumice.text.decoder import Decoder
+from pumice.text.decoding_batch import DecodingBatch
+from pumice.text.model_folder import ModelFolder
+from pumice.text.static_kv_cache import to_static_kv_cache
 
 pytest.importorskip("tokenizers")
 
@@ -49,19 +49,24 @@ class Exported(Writer):
         return self.skip(name, *x.split("|"))[0] if "|" in x else super().norm(name, x)
 
 
-def device_of(context: pumice.Context, layers: int, fuse: bool = True, form: type[Writer] = Writer) -> Device:
+def device_of(context: pumice.Context, layers: int, fuse: bool = True, form: type[Writer] = Writer) -> Decoder:
     """A decoder as onnxruntime-genai exports it, with random 4-bit weights."""
     shape = dataclasses.replace(TINY, layers=layers)
-    roomy = in_room(form(shape, PLACES).recipe(), Folder("", "", "model.onnx", ""), "fp32")
-    return Device(context, graph_of(roomy.recipe).compile(context, "fp32", fuse=fuse), roomy, shape.words)
+    decoder_recipe = to_static_kv_cache(form(shape, PLACES).recipe(), ModelFolder("", "", "model.onnx", ""), "fp32")
+    return Decoder(
+        context,
+        build_recipe_graph(decoder_recipe.recipe).compile(context, "fp32", fuse=fuse),
+        decoder_recipe,
+        shape.words,
+    )
 
 
-def counted(device: Device, rows: int = 1) -> tuple[int, int]:
+def counted(device: Decoder, rows: int = 1) -> tuple[int, int]:
     """Return the dispatches and barriers of a recorded step."""
-    texts = Rows(device, 1, None)
+    texts = DecodingBatch(device, 1, None)
     texts.tokens = [[1] * rows]
-    texts.make_room(ROOM)
-    recorded = texts._prompt(rows, 1, None).recorded.commands
+    texts.ensure_capacity(ROOM)
+    recorded = texts._get_run(rows, 1, None).recorded.commands
     texts.close()
     return recorded.dispatches, recorded.barriers
 
@@ -88,9 +93,9 @@ def test_logits_are_those_of_the_layers_as_they_are_written(
     """Both round a layer's sums, far below the spread of the logits; fp16 logits differ by at most one ulp."""
     made = []
     for fuse in (True, False):
-        texts = Rows(device_of(gpu_kernels, 2, fuse, form), 1, None)
+        texts = DecodingBatch(device_of(gpu_kernels, 2, fuse, form), 1, None)
         texts.tokens = [[int(one) for one in np.random.default_rng(rows).integers(0, TINY.words, rows)]]
-        texts.read()
+        texts.prefill()
         made.append(texts.logits()[0].astype(np.float64))
         texts.close()
     step = float(np.spacing(np.float16(np.abs(made[1]).max())))

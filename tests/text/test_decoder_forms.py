@@ -275,13 +275,13 @@ def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Seque
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: ", ".join(form))
-def test_forms_are_right_or_refused(form: Form, tmp_path: Path, context: pumice.Context) -> None:
+def test_forms_are_right_or_rejected(form: Form, tmp_path: Path, context: pumice.Context) -> None:
     """Prompt lengths around the cache capacity (64, then the context's), the window and the chunk size."""
     check_form(form, tmp_path, context, (1, 10, 61), 5)
 
 
 @pytest.mark.parametrize("length", [41, 105, 300, 1000, 2500, 3500, 4095])
-def test_a_step_at_any_length_is_refused(length: int, tmp_path: Path, context: pumice.Context) -> None:
+def test_a_step_at_any_length_is_rejected(length: int, tmp_path: Path, context: pumice.Context) -> None:
     """Like LongRoPE tables that change with the length: they would see the cache capacity in its place."""
     model = model_of(Form(bias="step"))
     (threshold,) = (one for one in model.graph.initializer if one.name == "i70")
@@ -293,7 +293,7 @@ def test_a_step_at_any_length_is_refused(length: int, tmp_path: Path, context: p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_forms_by_chance_are_right_or_refused(seed: int, tmp_path: Path, context: pumice.Context) -> None:
+def test_forms_by_chance_are_right_or_rejected(seed: int, tmp_path: Path, context: pumice.Context) -> None:
     forms = [Form(*parts) for parts in itertools.product(MASKS, BIASES, PADDINGS, WEIGHTS, POSITIONS, KEYS)]
     for i, form in enumerate(random.Random(seed).sample(forms, 25)):
         (tmp_path / str(i)).mkdir()
@@ -324,7 +324,7 @@ def test_what_is_taken_back_and_proposed_leaves_the_text(
         assert session.tokens[4:] == expected
 
 
-def test_a_length_that_attention_alone_may_read_is_refused(tmp_path: Path, context: pumice.Context) -> None:
+def test_a_length_that_attention_alone_may_read_is_rejected(tmp_path: Path, context: pumice.Context) -> None:
     """A decoder with GroupQueryAttention whose tables depend on the mask length (LongRoPE)."""
     shutil.copytree(STORY, tmp_path, dirs_exist_ok=True)
     model = onnx.load(str(tmp_path / "model.onnx"), load_external_data=False)

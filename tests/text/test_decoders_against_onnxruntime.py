@@ -65,7 +65,9 @@ def test_greedy_tokens_of_the_corpus_are_those_of_onnx_runtime(
     assert near <= 16, "places where either token is right"
 
 
-def test_a_model_that_joins_its_caches_runs_at_another_precision(tmp_path: Path, context: pumice.Context) -> None:
+def test_a_model_that_concatenates_its_caches_runs_at_another_precision(
+    tmp_path: Path, context: pumice.Context
+) -> None:
     """Its caches are cast where they are read, also where their length is read."""
     model = load("llama.script").model
     folder = write_folder(tmp_path, model, WORDS)
@@ -78,8 +80,9 @@ def test_a_model_that_joins_its_caches_runs_at_another_precision(tmp_path: Path,
 def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, context) as generator:
         prompt = generator.encoded("There once lived a baker")
-        end = generator.folder.ends[0]
-        generator.folder = generator.folder.__class__(**{**vars(generator.folder), "ends": ()})  # ignores end tokens
+        end = generator.folder.eos_token_ids[0]
+        no_end = {**vars(generator.folder), "eos_token_ids": ()}
+        generator.folder = generator.folder.__class__(**no_end)
         near = check_greedy(generator, Reference(str(STORY / "model.onnx")), prompt, 256, "story")
         assert near <= 4
     assert end == 0

@@ -15,12 +15,12 @@ from corpus.store import load
 from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, perplexity, with_word, write_folder
 from process import python
 from pumice.importer.file.recipe import Recipe
-from pumice.importer.load import graph_of
-from pumice.text.decoder import Device
-from pumice.text.model_folder import Folder
+from pumice.importer.load import build_recipe_graph
+from pumice.text.decoder import Decoder
+from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.generator import Generator
-from pumice.text.static_kv_cache import in_room
-from pumice.text.decoding_batch import Rows
+from pumice.text.model_folder import ModelFolder
+from pumice.text.static_kv_cache import to_static_kv_cache
 
 PROMPT = "Once there was a fox"
 DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
@@ -71,7 +71,9 @@ def test_tokens_are_those_of_floats_but_where_two_are_near(rounded: Generator, g
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_models_that_join_their_caches_round_them_too(name: str, tmp_path: Path, context: pumice.Context) -> None:
+def test_models_that_concatenate_their_caches_round_them_too(
+    name: str, tmp_path: Path, context: pumice.Context
+) -> None:
     """The new rows are written by a separate kernel (Concat) or by GroupQueryAttention."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
@@ -91,10 +93,10 @@ def test_models_that_join_their_caches_round_them_too(name: str, tmp_path: Path,
 
 def logits_of(generator: Generator, texts: list[list[int]], cuts: Sequence[int] = ()) -> Any:
     """Return the logits after the first text, which is read up to each cut and then to its end."""
-    rows = Rows(generator.device, len(texts), None)
+    rows = DecodingBatch(generator.device, len(texts), None)
     for cut in (*cuts, max(len(text) for text in texts)):
         rows.tokens = [text[:cut] for text in texts]
-        rows.read()
+        rows.prefill()
     made = rows.logits()[0].astype(np.float64)
     rows.close()
     return made
@@ -134,7 +136,7 @@ def test_small_decoders_rewind_and_fork(small: Generator) -> None:
         with session.fork() as fork:
             fork.rewind(-20)
             fork([5, 9], max_tokens=6)
-            assert fork._rows.caches is not session._rows.caches
+            assert fork._decoding_batch.caches is not session._decoding_batch.caches
             with small.session() as other:
                 other.stream(fork.tokens)
                 np.testing.assert_allclose(other.logits(), fork.logits(), atol=1e-4 * np.abs(logits).max())
@@ -147,8 +149,8 @@ def test_small_decoders_rewind_and_fork(small: Generator) -> None:
 def test_caches_of_small_decoders_grow(small: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     with small.session() as expected, small.session() as session:
         expected([3, 1, 4], max_tokens=100)
-        monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
-        monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
+        monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
+        monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
         rooms: set[int] = set()
         for _ in session.stream([3, 1, 4], max_tokens=100):
             rooms.add(session.room)
@@ -170,7 +172,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
             for i in range(0, 40, 20):
                 session.stream(tokens[i : i + 20])
                 session.logits()
-            caches = session._rows.caches
+            caches = session._decoding_batch.caches
             assert caches is not None
             made[cache] = [
                 one.numpy()[:, :, :40].astype(np.float64) for one in (*caches.tensors[:2], *caches.scales[:2])
@@ -184,7 +186,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
 
 
 @pytest.mark.parametrize("name", ["llama.script", "llama_fused.script"])
-def test_what_is_no_number_is_seen_by_all_later_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
+def test_nan_reaches_all_later_tokens(name: str, tmp_path: Path, context: pumice.Context) -> None:
     """A token whose embedding is NaN has NaN keys and values."""
     bad = 7
     folder = write_folder(tmp_path, with_word(load(name).model, bad, np.nan), WORDS)
@@ -213,12 +215,16 @@ def with_attributes(numbers: dict[str, int]) -> Recipe:
 def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> None:
     made = []
     for in_int8 in (False, True):
-        roomy = in_room(with_attributes(numbers), Folder("", "", "model.onnx", ""), "fp32", in_int8)
-        device = Device(context, graph_of(roomy.recipe).compile(context, "fp32"), roomy, TINY.words)
-        rows = Rows(device, 1, None)
+        decoder_recipe = to_static_kv_cache(
+            with_attributes(numbers), ModelFolder("", "", "model.onnx", ""), "fp32", in_int8
+        )
+        device = Decoder(
+            context, build_recipe_graph(decoder_recipe.recipe).compile(context, "fp32"), decoder_recipe, TINY.words
+        )
+        rows = DecodingBatch(device, 1, None)
         for count in (20, 21, 40):
             rows.tokens = [list(range(1, count))]
-            rows.read()
+            rows.prefill()
         made.append(rows.logits()[0].astype(np.float64))
         rows.close()
     assert 0 < np.abs(made[1] - made[0]).max() <= bound_of(TINY.layers, made[0])
@@ -229,12 +235,16 @@ def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.
     counts = {}
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["subgroupShuffle"]) as context:
         for in_int8 in (False, True):
-            roomy = in_room(Writer(TINY, 512).recipe(), Folder("", "", "model.onnx", ""), "fp32", in_int8)
-            device = Device(context, graph_of(roomy.recipe).compile(context, "fp32"), roomy, TINY.words)
-            rows = Rows(device, 1, None)
+            decoder_recipe = to_static_kv_cache(
+                Writer(TINY, 512).recipe(), ModelFolder("", "", "model.onnx", ""), "fp32", in_int8
+            )
+            device = Decoder(
+                context, build_recipe_graph(decoder_recipe.recipe).compile(context, "fp32"), decoder_recipe, TINY.words
+            )
+            rows = DecodingBatch(device, 1, None)
             rows.tokens = [[1]]
-            rows.make_room(256)
-            counts[in_int8] = rows._prompt(1, 1, None).recorded.commands.dispatches
+            rows.ensure_capacity(256)
+            counts[in_int8] = rows._get_run(1, 1, None).recorded.commands.dispatches
             rows.close()
     assert counts[True] == counts[False]
 
@@ -248,12 +258,12 @@ def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
             session = generator.session()
             assert session.cache_bytes == 0
             session(PROMPT, max_tokens=2)
-            caches = generator.device.roomy.caches
+            caches = generator.device.decoder_recipe.caches
             taken[cache] = session.cache_bytes
             rows = session.room * sum(one.heads for one in caches)
             size = caches[0].size
             assert taken[cache] == rows * (2 * size if cache == "float16" else size + 2)
-            assert {str(one.desc.dtype) for one in session._rows.caches.tensors} == {cache}
+            assert {str(one.desc.dtype) for one in session._decoding_batch.caches.tensors} == {cache}
     assert taken["int8"] / taken["float16"] == (size + 2) / (2 * size)
 
 
@@ -268,20 +278,20 @@ def test_rewinding_and_forks(rounded: Generator) -> None:
     session(PROMPT, max_tokens=30)
     tokens = session.tokens
     fork = session.fork()
-    assert fork._rows.caches is session._rows.caches
+    assert fork._decoding_batch.caches is session._decoding_batch.caches
     session.rewind(-12)
     session([], max_tokens=12)
     assert session.tokens == tokens
     fork(" The owl", max_tokens=10)
-    assert fork._rows.caches is not session._rows.caches
+    assert fork._decoding_batch.caches is not session._decoding_batch.caches
     assert fork.tokens[: len(tokens)] == session.tokens
 
 
 def test_caches_grow_with_all_that_is_in_them(rounded: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = rounded.session()
     expected(PROMPT, max_tokens=150, **DRAWN)
-    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
     session = rounded.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
@@ -295,22 +305,22 @@ def test_a_batch_is_each_alone(rounded: Generator) -> None:
     assert rounded(prompts, max_tokens=40) == [rounded(one, max_tokens=40) for one in prompts]
 
 
-def test_what_is_no_type_of_caches_is_refused(pumice_context: pumice.Context) -> None:
+def test_what_is_no_type_of_caches_is_rejected(pumice_context: pumice.Context) -> None:
     for given in ("float16", "int4", 8):
         with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as the precision fp32 has it"):
             Generator(STORY, pumice_context, "fp32", given)  # type: ignore[arg-type]
 
 
-def test_heads_that_fill_no_word_are_refused_by_name() -> None:
+def test_heads_not_a_multiple_of_4_are_rejected_by_name() -> None:
     recipe = Writer(TINY, 64).recipe()
     inputs = [one._replace(shape=[*one.shape[:3], 66]) if "past" in one.name else one for one in recipe.inputs]
     with pytest.raises(
         pumice.text.FolderError, match=r"past_key_values.0.key: expected heads of a multiple of 4 .* given 66"
     ):
-        in_room(recipe._replace(inputs=inputs), Folder("", "", "model.onnx", ""), "fp32", True)
+        to_static_kv_cache(recipe._replace(inputs=inputs), ModelFolder("", "", "model.onnx", ""), "fp32", True)
 
 
-def test_values_of_another_size_than_keys_are_refused_by_name() -> None:
+def test_values_of_another_size_than_keys_are_rejected_by_name() -> None:
     recipe = Writer(TINY, 64).recipe()
     inputs = [
         one._replace(shape=[*one.shape[:3], 68]) if one.name.startswith("past") and one.name.endswith("value") else one
@@ -319,8 +329,8 @@ def test_values_of_another_size_than_keys_are_refused_by_name() -> None:
     wide, size = recipe._replace(inputs=inputs), next(one.shape[3] for one in recipe.inputs if "past" in one.name)
     told = rf"past_key_values.0.value: expected heads of {size} elements as the keys' .* given 68"
     with pytest.raises(pumice.text.FolderError, match=told):
-        in_room(wide, Folder("", "", "model.onnx", ""), "fp32", True)
-    in_room(wide, Folder("", "", "model.onnx", ""), "fp32")
+        to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32", True)
+    to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32")
 
 
 def test_the_command_takes_them(rounded: Generator) -> None:

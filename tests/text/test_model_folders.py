@@ -208,14 +208,14 @@ def test_a_folder_of_optimum(folder: Path, context: pumice.Context) -> None:
     as_optimum(folder)
     with Generator(folder, context) as generator:
         assert generator("Once there was a fox", max_tokens=30) == expected
-        assert (generator.folder.ends, generator.context_length) == ((0,), 512)
+        assert (generator.folder.eos_token_ids, generator.context_length) == ((0,), 512)
     (folder / "onnx").mkdir()
     for name in ("model.onnx", "model.onnx.data"):
         (folder / name).rename(folder / "onnx" / name)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 1], "temperature": 0.7}))
     with Generator(folder, context) as generator:
         assert generator("Once there was a fox", max_tokens=30) == expected
-        assert generator.folder.ends == (0, 1)
+        assert generator.folder.eos_token_ids == (0, 1)
         assert generator.folder.search["temperature"] == 0.7
 
 
@@ -233,16 +233,16 @@ def test_folders_of_optimum_that_do_not_fit(settings: dict[str, Any], field: str
     assert caught.value.field == field
 
 
-def test_a_form_of_two_models_is_refused(folder: Path) -> None:
+def test_a_form_of_two_models_is_rejected(folder: Path) -> None:
     as_optimum(folder)
     (folder / "model.onnx").rename(folder / "decoder_model_merged.onnx")
     with pytest.raises(FolderError, match="one model for prompts and what follows"):
         Generator(folder)
 
 
-def test_words_without_a_token_have_no_text(folder: Path, context: pumice.Context) -> None:
+def test_ids_without_a_token_have_no_text(folder: Path, context: pumice.Context) -> None:
     """A model's vocabulary may be larger than its tokenizer's."""
     with Generator(folder, context) as generator:
         tokens = generator.tokens
-        assert tokens.decode([5, generator.device.words + 3]) == tokens.decode([5])
+        assert tokens.decode([5, generator.device.vocab_size + 3]) == tokens.decode([5])
         assert np.isfinite(generator.logits("Once")).all()

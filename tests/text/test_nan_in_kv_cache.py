@@ -67,8 +67,8 @@ def test_rows_behind_those_in_use_are_not_seen(
         for filled in (False, True):
             session, logits = generator.session(), []
             for more in (TEXT, [1], [2, 3, 4], MORE[:30]):
-                caches = session._rows.make_room(128)
-                for tensor in (*caches.words, *caches.scales) if filled else ():
+                caches = session._decoding_batch.ensure_capacity(128)
+                for tensor in (*caches.copy_views, *caches.scales) if filled else ():
                     held = tensor.numpy().copy()
                     bits = held.view(np.int16 if held.itemsize == 2 else np.int32)
                     bits[:, :, len(session.tokens) :] = -1  # NaN in every float type
@@ -84,13 +84,13 @@ def test_a_rewind_keeps_the_rows_of_a_text_of_numbers(name: str, tmp_path: Path,
     with Generator(folder_of(name, tmp_path, np.nan), context) as generator, generator.session() as session:
         logits_of(session, TEXT, MORE)
         session.rewind(20)
-        assert session._rows.cached == [20]
+        assert session._decoding_batch.cached == [20]
         session(MORE[:3], max_tokens=3)
         session.rewind(-1)
-        assert session._rows.cached[0] > 20
+        assert session._decoding_batch.cached[0] > 20
         logits_of(session, [BAD])
         session.rewind(-1)
-        assert session._rows.cached == [0]
+        assert session._decoding_batch.cached == [0]
 
 
 class Bad:
@@ -113,13 +113,13 @@ def test_proposals_that_are_no_numbers_change_nothing(
         expected, session = generator.session(), generator.session()
         expected(TEXT, max_tokens=12)
         assert UNSAID not in expected.tokens
-        monkeypatch.setattr("pumice.text.generator.proposer_of", lambda *_: Bad())
+        monkeypatch.setattr("pumice.text.generator.make_proposer", lambda *_: Bad())
         session(TEXT, max_tokens=12, speculate="ngram", width=width)
         assert session.tokens == expected.tokens
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_that_fill_a_run_are_words_of_the_text(name: str, tmp_path: Path, context: pumice.Context) -> None:
+def test_rows_that_pad_a_run_are_tokens_of_the_text(name: str, tmp_path: Path, context: pumice.Context) -> None:
     """Prompts are padded to chunks of at least 8 tokens; padding with token 0 would add its NaN embedding."""
     with Generator(folder_of(name, tmp_path, np.nan, 0), context) as generator:
         assert np.isfinite(logits_of(generator.session(), TEXT)).all()

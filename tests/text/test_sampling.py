@@ -11,44 +11,54 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
-from pumice.text.decoder import SLOTS, Choice, Device, Way, Words, seen_of, settings_of
+from pumice.text.decoder import (
+    RING_SLOTS,
+    BatchState,
+    Decoder,
+    SamplingMode,
+    SamplingParams,
+    make_token_bitmask,
+    pack_sampling_params,
+)
 from pumice.text.generator import Generator
 
 NONE = 0xFFFFFFFF
 
 
-def words_of(device: Device, logits: Any) -> Words:
+def words_of(device: Decoder, logits: Any) -> BatchState:
     """Return a batch with these logits, [batch, vocab_size]."""
-    words = device.new_words(len(logits))
+    words = device.new_batch_state(len(logits))
     words.logits.upload(np.asarray(logits, np.float32)[:, None])
     return words
 
 
-def draws(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any = None) -> Any:
+def draws(device: Decoder, logits: Any, choices: list[SamplingParams], rounds: int, seen: Any = None) -> Any:
     """Sample tokens, [rounds, batch]: the same logits at positions 0, 1, ... Without randomness both sampling kernels must agree."""
-    found = draws_in_a_way(device, logits, choices, rounds, seen, "drawn")
+    found = draws_in_a_way(device, logits, choices, rounds, seen, "random")
     if all(choice.temperature <= 0 for choice in choices):
         assert (draws_in_a_way(device, logits, choices, rounds, seen, "greedy") == found).all()
     return found
 
 
-def draws_in_a_way(device: Device, logits: Any, choices: list[Choice], rounds: int, seen: Any, way: Way) -> Any:
+def draws_in_a_way(
+    device: Decoder, logits: Any, choices: list[SamplingParams], rounds: int, seen: Any, way: SamplingMode
+) -> Any:
     words = words_of(device, logits)
-    words.settings.upload(settings_of(choices, [0] * len(choices)))
-    words.seen.upload(seen_of(seen or [[] for _ in choices], device.words))
-    chosen = device.record_choice(words, way)
+    words.sampling_params.upload(pack_sampling_params(choices, [0] * len(choices)))
+    words.token_bitmask.upload(make_token_bitmask(seen or [[] for _ in choices], device.vocab_size))
+    chosen = device.record_sampling(words, way)
     found = []
     for place in range(rounds):
         words.past.upload(np.full(len(choices), place, np.int64))
         if seen is not None:
-            words.seen.upload(seen_of(seen, device.words))
+            words.token_bitmask.upload(make_token_bitmask(seen, device.vocab_size))
         chosen.exec().wait()
-        found.append(words.numbers[place % SLOTS].copy())
-        assert (words.ids.numpy()[:, 0] == np.where(found[-1] == NONE, 0, found[-1])).all()
+        found.append(words.sampled_tokens[place % RING_SLOTS].copy())
+        assert (words.input_ids.numpy()[:, 0] == np.where(found[-1] == NONE, 0, found[-1])).all()
     return np.array(found)
 
 
-def probabilities(logits: Any, choice: Choice) -> Any:
+def probabilities(logits: Any, choice: SamplingParams) -> Any:
     """Return the probability of each token."""
     scores = np.asarray(logits, np.float64) / choice.temperature
     kept = np.ones(len(scores), bool)
@@ -71,20 +81,20 @@ def spread(words: int, seed: int, scale: float = 2.0) -> Any:
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice(1.0),
-        Choice(0.7),
-        Choice(1.3, top_k=5),
-        Choice(1.0, top_p=0.6),
-        Choice(0.9, top_k=40, top_p=0.8),
-        Choice(1.0, top_k=1),
-        Choice(5.0, top_p=0.999),
+        SamplingParams(1.0),
+        SamplingParams(0.7),
+        SamplingParams(1.3, top_k=5),
+        SamplingParams(1.0, top_p=0.6),
+        SamplingParams(0.9, top_k=40, top_p=0.8),
+        SamplingParams(1.0, top_k=1),
+        SamplingParams(5.0, top_p=0.999),
     ],
     ids=str,
 )
-def test_frequencies_are_those_of_the_distribution(choice: Choice, generator: Generator) -> None:
+def test_frequencies_are_those_of_the_distribution(choice: SamplingParams, generator: Generator) -> None:
     """Chi-squared test over 16 sequences of 250 positions with different seeds; filtered tokens never appear."""
     images, rounds = 16, 250
-    logits = spread(generator.device.words, 3)
+    logits = spread(generator.device.vocab_size, 3)
     choices = [choice._replace(seed=100 + i) for i in range(images)]
     found = draws(generator.device, np.tile(logits, (images, 1)), choices, rounds).ravel()
     p = probabilities(logits, choice)
@@ -108,11 +118,11 @@ def test_a_token_depends_on_its_own_text_alone(
     seed: int, top_k: int, top_p: float, temperature: float, generator: Generator
 ) -> None:
     """A sequence gets the same tokens alone and in any batch, all of nonzero probability."""
-    choice = Choice(temperature, top_k, top_p, seed=seed)
-    logits = spread(generator.device.words, seed % 1000)
+    choice = SamplingParams(temperature, top_k, top_p, seed=seed)
+    logits = spread(generator.device.vocab_size, seed % 1000)
     alone = draws(generator.device, logits[None], [choice], 6)[:, 0]
-    other = spread(generator.device.words, 5)
-    batch = draws(generator.device, [other, logits, other], [Choice(1.0, seed=1), choice, Choice()], 6)
+    other = spread(generator.device.vocab_size, 5)
+    batch = draws(generator.device, [other, logits, other], [SamplingParams(1.0, seed=1), choice, SamplingParams()], 6)
     assert (batch[:, 1] == alone).all()
     assert (batch[:, 2] == other.argmax()).all()
     p = probabilities(logits, choice._replace(top_p=min(top_p * 1.0001, 1.0)))
@@ -120,11 +130,11 @@ def test_a_token_depends_on_its_own_text_alone(
 
 
 CUTS = [
-    Choice(1.0),
-    Choice(0.3, top_p=0.7),
-    Choice(1.0, top_k=3),
-    Choice(2.0, top_k=40, top_p=0.9),
-    Choice(1.0, top_k=5000),
+    SamplingParams(1.0),
+    SamplingParams(0.3, top_p=0.7),
+    SamplingParams(1.0, top_k=3),
+    SamplingParams(2.0, top_k=40, top_p=0.9),
+    SamplingParams(1.0, top_k=5000),
 ]
 
 
@@ -134,12 +144,14 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
 ) -> None:
     """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
     device = copy.copy(generator.device)
-    device.words = 6007
-    monkeypatch.setattr("pumice.text.decoder._LEAST_STRETCH", least)
-    logits = np.stack([np.round(spread(device.words, seed)) for seed in range(5)])
+    device.vocab_size = 6007
+    monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
+    logits = np.stack([np.round(spread(device.vocab_size, seed)) for seed in range(5)])
     logits[3] = np.nan
     logits[4, 6006] = np.inf
-    found = draws(device, logits, [Choice(penalty=1.5), *[Choice()] * 4], 30, seen=[[1, 2], [], [], [], []])
+    found = draws(
+        device, logits, [SamplingParams(penalty=1.5), *[SamplingParams()] * 4], 30, seen=[[1, 2], [], [], [], []]
+    )
     expected = np.where(np.arange(5) >= 3, NONE, logits.argmax(1))
     scored = logits[0].copy()
     scored[[1, 2]] = np.where(scored[[1, 2]] > 0, scored[[1, 2]] / 1.5, scored[[1, 2]] * 1.5)
@@ -149,19 +161,19 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
 
 @pytest.mark.parametrize("ties", [False, True], ids=["apart", "ties"])
 @pytest.mark.parametrize("choice", CUTS, ids=str)
-def test_tokens_do_not_depend_on_how_words_are_cut(
-    choice: Choice, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
+def test_tokens_do_not_depend_on_how_the_vocabulary_is_split(
+    choice: SamplingParams, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a vocabulary larger than a workgroup's chunk, 1, 6 and 60 workgroups sample the same tokens, none of them filtered out."""
     device = copy.copy(generator.device)
-    device.words = 6007
-    logits = spread(device.words, 9, 3.0)
+    device.vocab_size = 6007
+    logits = spread(device.vocab_size, 9, 3.0)
     logits = np.round(logits) if ties else logits
     choices = [choice._replace(seed=seed) for seed in range(3)]
     found = []
     for least in (10_000, 1000, 100):
-        monkeypatch.setattr("pumice.text.decoder._LEAST_STRETCH", least)
-        assert device.new_words(1).stretches == max(1, device.words // least)
+        monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
+        assert device.new_batch_state(1).num_chunks == max(1, device.vocab_size // least)
         found.append(draws(device, np.tile(logits, (3, 1)), choices, 20))
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
@@ -169,24 +181,24 @@ def test_tokens_do_not_depend_on_how_words_are_cut(
     assert len(np.unique(found[0])) > 1
 
 
-def test_seeds_and_places_give_other_tokens(generator: Generator) -> None:
-    flat = np.zeros(generator.device.words, np.float32)
-    choices = [Choice(1.0, seed=one) for one in (0, 1, 1 << 32, (1 << 64) - 1)]
+def test_seeds_and_positions_give_other_tokens(generator: Generator) -> None:
+    flat = np.zeros(generator.device.vocab_size, np.float32)
+    choices = [SamplingParams(1.0, seed=one) for one in (0, 1, 1 << 32, (1 << 64) - 1)]
     found = draws(generator.device, np.tile(flat, (4, 1)), choices, 40)
     assert all(len(set(column)) > 30 for column in found.T)
     assert len({tuple(column) for column in found.T}) == 4
 
 
 def test_the_first_of_equal_logits_is_the_likeliest(generator: Generator) -> None:
-    logits = np.full(generator.device.words, -3.0, np.float32)
+    logits = np.full(generator.device.vocab_size, -3.0, np.float32)
     logits[[77, 300]] = 2.5
-    assert draws(generator.device, logits[None], [Choice()], 1)[0, 0] == 77
+    assert draws(generator.device, logits[None], [SamplingParams()], 1)[0, 0] == 77
 
 
 def test_tokens_that_were_there_are_less_likely(generator: Generator) -> None:
-    logits = spread(generator.device.words, 8)
+    logits = spread(generator.device.vocab_size, 8)
     order = np.argsort(-logits)
-    choice = Choice(penalty=100.0)
+    choice = SamplingParams(penalty=100.0)
     found = draws(generator.device, logits[None], [choice], 1, seen=[[int(order[0]), int(order[1])]])
     assert found[0, 0] == order[2]
     negative = -np.abs(logits) - 1
@@ -196,22 +208,26 @@ def test_tokens_that_were_there_are_less_likely(generator: Generator) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [np.nan, -np.inf, np.inf])
-def test_logits_without_a_finite_number_are_told(bad: float, temperature: float, generator: Generator) -> None:
-    logits = np.full(generator.device.words, bad, np.float32)
-    assert draws(generator.device, logits[None], [Choice(temperature)], 1)[0, 0] == NONE
+def test_logits_without_a_finite_number_raise(bad: float, temperature: float, generator: Generator) -> None:
+    logits = np.full(generator.device.vocab_size, bad, np.float32)
+    assert draws(generator.device, logits[None], [SamplingParams(temperature)], 1)[0, 0] == NONE
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_number_beside_none_is_taken(temperature: float, generator: Generator) -> None:
-    logits = np.full(generator.device.words, -np.inf, np.float32)
+    logits = np.full(generator.device.vocab_size, -np.inf, np.float32)
     logits[:100] = np.nan
     logits[211] = -1e30
-    assert draws(generator.device, logits[None], [Choice(temperature, top_k=3, top_p=0.5)], 1)[0, 0] == 211
+    assert draws(generator.device, logits[None], [SamplingParams(temperature, top_k=3, top_p=0.5)], 1)[0, 0] == 211
 
 
 def test_a_model_of_nan_is_an_error(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     session = generator.session()
     pieces = session.stream("Once", max_tokens=4)
-    monkeypatch.setattr(session._rows.words, "numbers", np.full_like(session._rows.words.numbers, NONE))
+    monkeypatch.setattr(
+        session._decoding_batch.state,
+        "sampled_tokens",
+        np.full_like(session._decoding_batch.state.sampled_tokens, NONE),
+    )
     with pytest.raises(pumice.Error, match="expected a finite number among the logits"):
         next(pieces)

@@ -12,7 +12,7 @@ import pumice
 from decoder_folders import STORY, assert_steps_are_recorded
 from process import python
 from pumice.text.generator import Generator
-from pumice.text.tokenization import Pieces
+from pumice.text.tokenization import StreamingDetokenizer
 
 PROMPT = "Once there was a fox"
 DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
@@ -53,24 +53,24 @@ def test_stop_texts_end_it_and_are_left_out(generator: Generator) -> None:
 
 def test_no_piece_holds_half_a_character(generator: Generator) -> None:
     text = "naïve 😀 — 東京"
-    pieces = Pieces(generator.tokens)
+    pieces = StreamingDetokenizer(generator.tokens)
     made = [pieces.add(token) for token in generator.encoded(text)]
-    assert "".join(made) + pieces.end() == text
+    assert "".join(made) + pieces.flush() == text
     assert all("\ufffd" not in piece for piece in made)
     assert "" in made, "some tokens are a part of a character"
 
 
 @pytest.mark.parametrize("stop", ["ab", "ba", "aab", "aaa"])
-def test_what_may_be_a_stop_is_held_back(stop: str, generator: Generator) -> None:
+def test_what_may_be_a_stop_is_buffered(stop: str, generator: Generator) -> None:
     text = "aaaaacbaabaac"
-    pieces = Pieces(generator.tokens, [stop])
+    pieces = StreamingDetokenizer(generator.tokens, [stop])
     made = ""
     for token in generator.encoded(text):
         made += pieces.add(token)
         assert text.split(stop)[0].startswith(made)
         if pieces.stopped:
             break
-    assert made + pieces.end() == text.split(stop)[0]
+    assert made + pieces.flush() == text.split(stop)[0]
 
 
 def test_turns_go_on_where_the_last_ended(generator: Generator) -> None:
@@ -78,7 +78,7 @@ def test_turns_go_on_where_the_last_ended(generator: Generator) -> None:
     expected = whole(PROMPT, max_tokens=60)
     session = generator.session()
     text = session(PROMPT, max_tokens=20)
-    rows = session._rows
+    rows = session._decoding_batch
     before = list(rows.cached)
     for _ in range(4):
         text += session([], max_tokens=10)
@@ -119,33 +119,33 @@ def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(
 ) -> None:
     """Chunk sizes run one after the other, so only the largest buffer is allocated; a closed session has none."""
     session = generator.session()
-    session._rows.make_room(512)
+    session._decoding_batch.ensure_capacity(512)
     for count in counts:
         session.stream(generator.encoded("the fox ")[:2] * (count // 2) or [5])
         session.logits()
-    rows, device = session._rows, generator.device
+    rows, device = session._decoding_batch, generator.device
     assert rows.caches is not None
     assert len(rows._recorded) >= (3 if counts[0] > counts[-1] else 1)
     needs = [
         device.program.compiled(
-            device.roomy.shapes(1, count, wanted, rows.caches.room)
+            device.decoder_recipe.input_shapes(1, count, wanted, rows.caches.capacity)
         ).binding_properties.temporary_bytes
         for count, wanted, _ in rows._recorded
     ]
     buffers = {prompt.recorded.arena.id: prompt.recorded.arena.bytes for prompt in rows._recorded.values()}
     assert sum(buffers.values()) == max(needs)
     session.close()
-    assert rows.words.arena(0) is None
-    assert rows.words.arena(64).bytes == 64
+    assert rows.state.arena(0) is None
+    assert rows.state.arena(64).bytes == 64
 
 
 def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
     session = generator.session()
     session(PROMPT, max_tokens=20)
     fork, before = session.fork(), session.tokens
-    assert fork._rows.caches is session._rows.caches
+    assert fork._decoding_batch.caches is session._decoding_batch.caches
     ours, theirs = session(" The owl", max_tokens=10), fork(" The goat", max_tokens=10)
-    assert fork._rows.caches is not session._rows.caches
+    assert fork._decoding_batch.caches is not session._decoding_batch.caches
     for made, more in ((ours, " The owl"), (theirs, " The goat")):
         assert made == generator.session()(before + generator.encoded(more), max_tokens=10)
     third = fork.fork()
@@ -173,7 +173,7 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
     assert session([], max_tokens=10) == expected([], max_tokens=10)
 
 
-def test_a_stream_of_before_is_told_that_the_session_has_gone_on(generator: Generator) -> None:
+def test_an_older_stream_raises_after_the_session_went_on(generator: Generator) -> None:
     session = generator.session()
     stream = session.stream(PROMPT, max_tokens=60)
     next(stream)
@@ -186,8 +186,8 @@ def test_a_stream_of_before_is_told_that_the_session_has_gone_on(generator: Gene
 def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = generator.session()
     expected(PROMPT, max_tokens=150, **DRAWN)
-    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
     session = generator.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
@@ -205,11 +205,11 @@ class Interrupted(dict[Any, Any]):
 
 
 def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
     expected, session = generator.session(), generator.session()
     for one in (expected, session):
         one(PROMPT, max_tokens=20)
-    rows = session._rows
+    rows = session._decoding_batch
     with monkeypatch.context() as patched:
         patched.setattr(rows, "_recorded", Interrupted(rows._recorded))
         with pytest.raises(KeyboardInterrupt):
@@ -267,7 +267,7 @@ def test_logits_and_a_callable_that_chooses(generator: Generator) -> None:
     prompt = generator.encoded(PROMPT)
     assert seen[0][1] == prompt
     rows = generator.logits(PROMPT)
-    assert rows.shape == (len(prompt), generator.device.words)
+    assert rows.shape == (len(prompt), generator.device.vocab_size)
     np.testing.assert_allclose(rows[-1], seen[0][0], rtol=1e-4, atol=1e-4)
     session = generator.session()
     session(PROMPT, max_tokens=1)
@@ -296,14 +296,14 @@ def test_logits_and_a_callable_that_chooses(generator: Generator) -> None:
     ],
     ids=str,
 )
-def test_options_that_are_none_are_refused_by_name(options: dict[str, Any], name: str, generator: Generator) -> None:
+def test_options_that_are_none_are_rejected_by_name(options: dict[str, Any], name: str, generator: Generator) -> None:
     with pytest.raises(pumice.Error, match=f"^{name}: expected"):
         generator.stream(PROMPT, **options)
     with pytest.raises(TypeError):
         generator(PROMPT, heat=1)
 
 
-def test_prompts_that_are_none_are_refused(generator: Generator) -> None:
+def test_prompts_that_are_none_are_rejected(generator: Generator) -> None:
     with pytest.raises(pumice.Error, match="prompt: expected tokens"):
         generator.session()([512])
     with pytest.raises(pumice.Error, match="prompt: expected a text or tokens"):
@@ -333,7 +333,7 @@ def test_fp16_tells_a_story_too(pumice_context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, pumice_context, "fp16") as generator:
         session = generator.session()
         assert session(PROMPT, max_tokens=40).startswith(" who lived ")
-        assert {str(one.desc.dtype) for one in session._rows.caches.tensors} == {"float16"}
+        assert {str(one.desc.dtype) for one in session._decoding_batch.caches.tensors} == {"float16"}
 
 
 def test_the_command_prints_the_text(generator: Generator) -> None:

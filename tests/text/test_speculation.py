@@ -15,10 +15,10 @@ import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, assert_steps_are_recorded, write_folder
 from process import python
-from pumice.text.decoder import Choice, Seen, seen_of
+from pumice.text.decoder import SamplingParams, TokenBitmask, make_token_bitmask
+from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.generator import Generator, Session
-from pumice.text.decoding_batch import Rows
-from pumice.text.speculation import Draft, NGrams
+from pumice.text.speculation import DraftModelProposer, NGramProposer
 
 PROMPT = "Once there was a fox"
 OPTIONS: list[dict[str, Any]] = [
@@ -86,14 +86,14 @@ class Wrong:
 
 
 def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Wrong(generator.device.words)
-    monkeypatch.setattr("pumice.text.generator.proposer_of", lambda *_: wrong)
+    wrong = Wrong(generator.device.vocab_size)
+    monkeypatch.setattr("pumice.text.generator.make_proposer", lambda *_: wrong)
     expected = generator.session()
     expected(PROMPT, max_tokens=40)
     session = generator.session()
     session(PROMPT, max_tokens=20, speculate="ngram")
     assert wrong.words == 0, "it was closed"
-    wrong.words = generator.device.words
+    wrong.words = generator.device.vocab_size
     session([], max_tokens=20)
     assert session.tokens == expected.tokens
     assert max(wrong.asked) == 3
@@ -101,8 +101,8 @@ def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytes
 
 
 def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.decoding_batch._FIRST_ROOM", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._LEAST_ROOM", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
     long = generator.encoded("the fox ") * 200
     for prompt, count, length in ((generator.encoded(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()
@@ -140,7 +140,7 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
 
 
 @pytest.mark.parametrize("speculate", [None, "ngram"])
-def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: Generator) -> None:
+def test_a_stream_without_cache_capacity_says_so(speculate: str | None, generator: Generator) -> None:
     """The first of two streams fills the context, which had free space when the second was opened."""
     session = generator.session()
     long = (generator.encoded("the fox ") * 200)[:507]
@@ -154,9 +154,9 @@ def test_a_stream_that_finds_no_room_says_so(speculate: str | None, generator: G
     assert (caught.value.tokens, caught.value.most) == (512, 512)
     assert (len(session.tokens), session.room) == (512, 512)
     for most in (0, -1):
-        rows = generator.session()._rows
+        rows = generator.session()._decoding_batch
         rows.tokens[0] += long
-        assert not list(rows.speculated(Choice(), most, NGrams(), 3))
+        assert not list(rows.generate_speculative(SamplingParams(), most, NGramProposer(), 3))
 
 
 def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
@@ -241,8 +241,8 @@ class Counted(list[int]):
 
 def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     text = Counted((generator.encoded("the fox ") * 200)[:300])
-    draft = Draft(Rows(generator.device, 1, None), Choice(penalty=1.2))
-    for proposer in (draft, NGrams()):
+    draft = DraftModelProposer(DecodingBatch(generator.device, 1, None), SamplingParams(penalty=1.2))
+    for proposer in (draft, NGramProposer()):
         proposer.propose(text, 3)
         before = text.read
         for _ in range(4):
@@ -251,30 +251,28 @@ def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypa
         assert text.read - before < 100
     for speculate in ("ngram", generator):
         given: list[int] = []
-        for module in ("device", "rows"):
+        for module in ("decoder", "decoding_batch"):
             counted = functools.partial(_counted_seen, given)
-            monkeypatch.setattr(f"pumice.text.{module}.seen_of", counted)
+            monkeypatch.setattr(f"pumice.text.{module}.make_token_bitmask", counted)
         generator.session()(list(text), max_tokens=40, speculate=speculate, repetition_penalty=1.2)
         assert sum(given) == len(text), "the text is read once, and not at every step"
 
 
 def _counted_seen(given: list[int], texts: Sequence[Sequence[int]], words: int) -> Any:
     given.extend(map(len, texts))
-    return seen_of(texts, words)
+    return make_token_bitmask(texts, words)
 
 
 def test_the_bits_of_rows_are_those_of_their_texts() -> None:
     text, proposed = [3, 40, 3, 99], [31, 40, 64]
-    seen = Seen(text, 100)
+    seen = TokenBitmask(text, 100)
     for rows in (4, 1, 6):
-        expected = seen_of([text + proposed[:i] for i in range(rows)], 100)
-        np.testing.assert_array_equal(seen.rows(text, proposed, rows), expected)
+        expected = make_token_bitmask([text + proposed[:i] for i in range(rows)], 100)
+        np.testing.assert_array_equal(seen.for_positions(text, proposed, rows), expected)
         text += [63, rows]
 
 
-def test_places_are_int64_whatever_numpy_takes_by_default(
-    generator: Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_positions_are_int64_whatever_numpys_default(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows, NumPy 1 uses int32 as its default integer."""
     expected, whole = generator(PROMPT, max_tokens=20), np.arange
 
@@ -311,11 +309,13 @@ def assert_same_text(given: Session, expected: Session, options: dict[str, Any])
 
 @pytest.mark.parametrize("cache", [None, "int8"])
 @pytest.mark.parametrize("name", JOINING)
-def test_models_that_join_their_caches(name: str, cache: str | None, tmp_path: Path, context: pumice.Context) -> None:
+def test_models_that_concatenate_their_caches(
+    name: str, cache: str | None, tmp_path: Path, context: pumice.Context
+) -> None:
     """Also with quantized caches: tokens verified together attend to each other's quantized K and V."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache=cache) as generator:
-        assert generator.device.roomy.is_apart
+        assert generator.device.decoder_recipe.outputs_new_rows
         for options in OPTIONS[:3]:
             expected, session = generator.session(), generator.session()
             expected([5, 17, 3], max_tokens=60, **options)
@@ -329,16 +329,16 @@ def test_models_that_join_their_caches(name: str, cache: str | None, tmp_path: P
 
 
 @pytest.mark.parametrize("name", JOINING)
-def test_rows_of_a_run_see_rounded_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
+def test_tokens_of_a_run_attend_to_rounded_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
     """The caches equal those of token-by-token reading, except for the rounding of single- and multi-row kernels."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache="int8") as generator:
         made = []
         for widths in ([1] * 8, [8]):
-            rows, tokens = Rows(generator.device, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
+            rows, tokens = DecodingBatch(generator.device, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
             for width in widths:
                 rows.tokens[0] += tokens[len(rows.tokens[0]) : len(rows.tokens[0]) + width]
-                rows.read()
+                rows.prefill()
             assert rows.caches is not None
             made.append((rows.logits()[0].astype(np.float64), [one.numpy()[:, :, :8] for one in rows.caches.tensors]))
             rows.close()
@@ -356,7 +356,7 @@ def numbers(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-def test_what_cannot_be_is_refused_by_name(generator: Generator, numbers: Generator) -> None:
+def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Generator) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
@@ -392,21 +392,21 @@ def test_a_draft_that_fails_is_named(
     generator: Generator, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Generator(STORY, context) as draft:
-        made = draft.device.new_words
+        made = draft.device.new_batch_state
 
         def failing(batch: int) -> Any:
             words = made(batch)
-            words.numbers = np.full_like(words.numbers, 0xFFFFFFFF)
+            words.sampled_tokens = np.full_like(words.sampled_tokens, 0xFFFFFFFF)
             return words
 
-        monkeypatch.setattr(draft.device, "new_words", failing)
+        monkeypatch.setattr(draft.device, "new_batch_state", failing)
         message = "^speculate: the draft: expected a finite number among the logits, given none"
         with pytest.raises(pumice.Error, match=message):
             generator(PROMPT, speculate=draft)
 
 
-def test_stretches_are_found_where_they_were_last() -> None:
-    made = NGrams()
+def test_ngrams_are_found_at_their_last_occurrence() -> None:
+    made = NGramProposer()
     assert made.propose([1, 2, 3], 4) == []
     assert made.propose([1, 2, 3, 9, 1, 2], 4) == [3, 9, 1, 2]
     assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2], 2) == [5, 7], "the last time"

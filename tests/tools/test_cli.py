@@ -45,7 +45,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: object, status: int =
     return captured.out
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def expect_error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Return the error message of a command that exits with status 2 and prints nothing on stdout."""
     try:
         status = main([str(argument) for argument in arguments])
@@ -98,7 +98,7 @@ def test_a_policy_gives_precisions_by_node(
     given = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)
     assert json.loads(output(capsys, *given, "--json"))["precision"].startswith("fp16")
     policy.write_text(json.dumps({"default": "fp16", "conv9": "fp32"}))
-    assert "'conv9'" in refused(capsys, *given)
+    assert "'conv9'" in expect_error(capsys, *given)
 
 
 def test_a_masked_feature_is_what_a_precision_lacks(context: pumice.Context) -> None:
@@ -305,7 +305,7 @@ def test_validate_exits_with_1_and_names_the_first_divergence(
 ) -> None:
     from pumice.validation import model_validation
 
-    monkeypatch.setattr(model_validation.Options, "tolerance", lambda *_: 1e-12)  # no result is that accurate
+    monkeypatch.setattr(model_validation.ValidationOptions, "tolerance", lambda *_: 1e-12)  # no result is that accurate
     text = output(capsys, "validate", DIGITS, status=1)
     assert "first node 'conv1' (Conv)" in text
     assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
@@ -339,11 +339,11 @@ def text_model(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["validate", "bench"])
-def test_sizes_that_nobody_gave_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+def test_sizes_that_nobody_gave_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
     path = text_model(tmp_path)
     runs = ("--runs", 1) if command == "bench" else ()
     made_up = {"batch": 1, "sequence": 224, "more[0]": 1, "more[1]": 224}
-    text = refused(capsys, command, path, *runs)
+    text = expect_error(capsys, command, path, *runs)
     assert (
         "sizes made up: batch = 1, sequence = 224, more[0] = 1, more[1] = 224 (--dim sequence=16 gives another)" in text
     )
@@ -356,7 +356,7 @@ def test_sizes_that_nobody_gave_are_told(capsys: pytest.CaptureFixture[str], tmp
     assert "made up" not in text
 
 
-def test_a_size_of_a_batch_is_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_of_a_batch_is_reported_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sizes made up: N = 1 (--dim N=16 gives another)" in output(capsys, "validate", DIGITS)
     assert json.loads(output(capsys, "validate", DIGITS, "--dim", "N=2", "--json"))["made_up"] == {}
 
@@ -415,7 +415,7 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         ((), "required"),
     ]
     for arguments, text in cases:
-        assert re.search(text, refused(capsys, *arguments)), (arguments, text)
+        assert re.search(text, expect_error(capsys, *arguments)), (arguments, text)
 
 
 # ---- the process

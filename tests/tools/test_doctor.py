@@ -17,7 +17,7 @@ from process import python
 from pumice.tools.cli import main
 from pumice.tools.doctor import checks
 from pumice.tools.doctor.command import report
-from pumice.tools.doctor.machine import Finding, Machine, loading_error, probed_devices
+from pumice.tools.doctor.machine import Finding, Machine, loading_error, probe_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTWARE = {"name": "llvmpipe", "kind": "software", "driver": "llvmpipe Mesa"}
@@ -311,10 +311,10 @@ def test_this_machine_is_looked_at(capsys: pytest.CaptureFixture[str], context: 
     assert any(context.info.name in one["text"] for one in record["findings"] if one["subject"] == "devices")
 
 
-def test_a_driver_that_ends_the_process_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_ends_the_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
-    monkeypatch.setattr("pumice.tools.doctor.machine._PROBE", dying)
-    told = probed_devices()
+    monkeypatch.setattr("pumice.tools.doctor.machine._PROBE_SCRIPT", dying)
+    told = probe_devices()
     assert told["error"] == "a process that lists the devices ended with SIGSEGV"
 
 

@@ -23,9 +23,9 @@ from onnx import helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.base.printable_text import plain, printable, shell_word
+from pumice.base.printable_text import printable, quote_shell_word, shorten_printable
 from pumice.base.progress import Progress
-from pumice.plugin.baselines import file_of
+from pumice.plugin.baselines import get_baseline_path
 from pumice.tools.cli import main
 from pumice.validation.validate import validate
 
@@ -218,15 +218,15 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
     """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
     from pumice.model.multi_device_map import LostDevice
-    from pumice.validation.precision_causes import Candidate
+    from pumice.validation.precision_causes import Float32Candidate
+    from pumice.validation.precision_tuner import TunedPrecision
     from pumice.validation.reduce import Reduction
     from pumice.validation.stored_outputs import StoredRow
-    from pumice.validation.precision_tuner import TunedPrecision
 
     name, made = hostile("n"), hostile_model()
     policy = {"default": "fp16", name: "fp32"}
     seconds = {"fp16": 1.0, "fp32": 2.0, "policy": 1.5}
-    tuned = TunedPrecision(policy, (Candidate(name, name, name, name),), 0.1, 0.2, 0.3, 2, 3, seconds, {})
+    tuned = TunedPrecision(policy, (Float32Candidate(name, name, name, name),), 0.1, 0.2, 0.3, 2, 3, seconds, {})
     for shown in (
         LostDevice(0, name, name, 1),
         StoredRow(name, None, note=name),
@@ -311,7 +311,7 @@ def test_no_log_line_holds_a_dangerous_character(
 
 def test_progress_shows_no_dangerous_character_and_no_style(capsys: pytest.CaptureFixture[str]) -> None:
     bar = Progress("nodes")
-    bar.shown, bar._begin = True, -1e9
+    bar.visible, bar._begin = True, -1e9
     with bar:
         bar.phase(hostile("loading") + "[/bold][link=x]", 1, 2)
         assert bar._task is not None
@@ -326,7 +326,7 @@ def test_junit_and_files_of_baselines_are_readable(loaded: pumice.Model, folder:
         for text in (*one.attrib.values(), one.text or "", one.tag):
             check(text)
     cell = type("C", (), {"label": "a", "precision": "fp32"})
-    check(str(file_of(folder, hostile("test"), hostile("m"), cell, context.info).relative_to(folder)))  # type: ignore[arg-type]
+    check(str(get_baseline_path(folder, hostile("test"), hostile("m"), cell, context.info).relative_to(folder)))  # type: ignore[arg-type]
 
 
 # ---- command lines to paste
@@ -365,7 +365,7 @@ def test_the_line_of_an_explanation_runs_nothing_else(tmp_path: Path, shell: str
 
 @pytest.mark.parametrize("text", ["plain", "two words", SHELL, ALL, "'", "\\", "", "é", "a'\x1b\\n\n"])
 def test_a_word_of_a_shell_is_what_it_was(text: str, tmp_path: Path) -> None:
-    word = shell_word(text)
+    word = quote_shell_word(text)
     check(word)
     assert "\n" not in word
     environment = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
@@ -393,7 +393,7 @@ def test_a_dimension_in_a_hint_is_quoted(loaded: pumice.Model, folder: Path, cap
 @pytest.mark.parametrize("code", CODES)
 def test_every_dangerous_character_is_written_out(code: int) -> None:
     escaped = chr(code).encode("unicode_escape").decode()
-    assert printable(f"a{chr(code)}b") == plain(f"a{chr(code)}b") == f"a{escaped}b"
+    assert printable(f"a{chr(code)}b") == shorten_printable(f"a{chr(code)}b") == f"a{escaped}b"
     with pytest.raises(pumice.GraphError) as caught:
         pumice.TensorDesc(f"a{chr(code)}b", [1])
     assert f"a{escaped}b" in str(caught.value)
@@ -401,12 +401,12 @@ def test_every_dangerous_character_is_written_out(code: int) -> None:
 
 def test_text_in_other_scripts_stays() -> None:
     for text in ("naïve", "模型", "модель", "עברית", "عربي", "😀", "e\u0301"):
-        assert printable(text) == plain(text) == text
+        assert printable(text) == shorten_printable(text) == text
         with pytest.raises(pumice.GraphError, match=re.escape(text)):
             pumice.TensorDesc(text, [1])
 
 
 def test_lines_stay_where_they_are_asked_for() -> None:
     assert printable("a\n\tb\x1b", lines=True) == "a\n\tb\\x1b"
-    assert shlex.split(shell_word("a b")) == ["a b"]
+    assert shlex.split(quote_shell_word("a b")) == ["a b"]
     assert sys.stdout is not None

@@ -83,21 +83,21 @@ class Strict(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.open: list[str] = []
+        self.undecided_values: list[str] = []
         self.read: list[str] = []
         self.tags: set[str] = set()
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.feed(text)
         self.close()
-        assert self.open == []
+        assert self.undecided_values == []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.open.append(tag)
+        self.undecided_values.append(tag)
         self.tags.add(tag)
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        assert self.undecided_values.pop() == tag
 
     def handle_data(self, data: str) -> None:
         self.read.append(data)
@@ -261,7 +261,7 @@ def test_the_magic_takes_a_local_size(shell: InteractiveShell, shown: Show, opti
 
 
 @pytest.mark.parametrize("wrong", ["x", "4,", "0", "1,2,3,4"])
-def test_the_magic_refuses_what_is_no_local_size(shell: InteractiveShell, wrong: str) -> None:
+def test_the_magic_rejects_what_is_no_local_size(shell: InteractiveShell, wrong: str) -> None:
     result = shell.run_cell(f"%%glsl turned --local-size {wrong} --context context\n{SHARED}")
     assert isinstance(result.error_in_exec, UsageError) and "local" in str(result.error_in_exec)
 
@@ -418,15 +418,15 @@ def test_bars_have_what_they_need_in_a_notebook(
     assert "ipywidgets" in extra
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    progress._tell_what_is_missing.cache_clear()
+    progress._log_missing_ipywidgets.cache_clear()
     with caplog.at_level("INFO", "pumice"):
         for _ in range(2):
-            assert not progress.Progress("nodes").shown
+            assert not progress.Progress("nodes").visible
     assert [record.getMessage() for record in caplog.records] == [
         "progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'"
     ]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert progress.Progress("nodes").shown
+    assert progress.Progress("nodes").visible
 
 
 def test_import_needs_no_ipython() -> None:

@@ -72,7 +72,7 @@ def test_cases_of_npz_files(capsys: pytest.CaptureFixture[str], small: Path, tmp
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_stored_outputs_are_judged(
+def test_stored_outputs_are_checked(
     capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, precision: str
 ) -> None:
     """Each is checked by the bounds of the device's own outputs, in a separate row."""
@@ -108,7 +108,7 @@ def test_stored_outputs_are_judged(
         assert "stored output" in path.read_text()
 
 
-def test_data_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+def test_data_that_does_not_fit_is_rejected(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
     empty, wrong, many, missing = (tmp_path / name for name in ("empty", "wrong", "many", "missing"))
     for folder in (empty, wrong, missing / "test_data_set_0"):
         folder.mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_data_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str], s
 # ---- generated inputs
 
 
-def test_what_was_generated_is_told(capsys: pytest.CaptureFixture[str], small: Path) -> None:
+def test_what_was_generated_is_reported(capsys: pytest.CaptureFixture[str], small: Path) -> None:
     text = run(capsys, small)
     assert "input 'x' generated: normal numbers, for Gemm reads them" in text
     assert "sizes made up: N = 1" in text
@@ -227,7 +227,7 @@ def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str],
         (("--precision", "fp12"), "given 'fp12'"),
     ],
 )
-def test_wrong_options_are_refused(
+def test_wrong_options_are_rejected(
     capsys: pytest.CaptureFixture[str], small: Path, arguments: tuple[str, ...], text: str
 ) -> None:
     try:
@@ -272,7 +272,7 @@ def test_an_interruption_leaves_no_file(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pumice.validation.model_validation.Proof, "run", interrupted)
+    monkeypatch.setattr(pumice.validation.model_validation.ModelValidation, "run", interrupted)
     files = [part for name in ("html", "junit", "json") for part in (f"--{name}", str(tmp_path / f"r.{name}"))]
     assert main(["validate", str(small), *files]) == 130
     assert os.listdir(tmp_path) == ["small.onnx"]

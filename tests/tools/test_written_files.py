@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pumice.base.atomic_files import replaced, write_whole
+from pumice.base.atomic_files import open_atomic, write_text_atomic
 from pumice.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,11 @@ def writes(call: ast.Call) -> bool:
             isinstance(text, str) and re.fullmatch(r"[rwax]?b?t?\+?b?", text) and {*text} & {*"wax+"} for text in texts
         )
     if name == "save":
-        return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in ("np", "onnx", "made")
+        return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in (
+            "np",
+            "onnx",
+            "onnx_program",
+        )
     return name in WRITING or "O_CREAT" in ast.unparse(call)
 
 
@@ -89,7 +93,7 @@ def test_a_link_at_the_name_is_replaced(tmp_path: Path) -> None:
     for target in (precious, tmp_path / "absent", tmp_path):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        write_whole(link, "report")
+        write_text_atomic(link, "report")
         assert not link.is_symlink() and link.read_text() == "report"
     assert precious.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "report.json"]
@@ -100,7 +104,7 @@ def test_the_temporary_name_cannot_be_guessed_and_is_not_followed(
 ) -> None:
     seen = set()
     for _ in range(5):
-        with replaced(tmp_path / "a") as file:
+        with open_atomic(tmp_path / "a") as file:
             (part,) = tmp_path.glob("*.part")
             file.write(b"1")
         seen.add(part.name)
@@ -110,22 +114,22 @@ def test_the_temporary_name_cannot_be_guessed_and_is_not_followed(
     monkeypatch.setattr(os, "urandom", bytes)  # makes the temporary name predictable
     (tmp_path / f"a.{bytes(8).hex()}.part").symlink_to(precious)
     with pytest.raises(FileExistsError):
-        write_whole(tmp_path / "a", "2")
+        write_text_atomic(tmp_path / "a", "2")
     assert precious.read_text() == "precious" and (tmp_path / "a").read_text() == "1"
 
 
 def test_modes_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_whole(tmp_path / "a", "")
+        write_text_atomic(tmp_path / "a", "")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
 def test_an_exception_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", "before")
-    with pytest.raises(KeyError), replaced(tmp_path / "a") as file:
+    write_text_atomic(tmp_path / "a", "before")
+    with pytest.raises(KeyError), open_atomic(tmp_path / "a") as file:
         file.write(b"half")
         raise KeyError
     assert (tmp_path / "a").read_text() == "before"
@@ -136,7 +140,7 @@ def test_an_exception_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_errors_name_the_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError) as caught:
-        write_whole(tmp_path / name, "")
+        write_text_atomic(tmp_path / name, "")
     assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / name), None)
     assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
 
@@ -144,14 +148,14 @@ def test_errors_name_the_file(tmp_path: Path, name: str) -> None:
 def test_devices_and_pipes_are_written_not_replaced(tmp_path: Path) -> None:
     """If run as root, a rename would replace /dev/null by a regular file."""
     null = os.stat("/dev/null")
-    write_whole("/dev/null", "text")
+    write_text_atomic("/dev/null", "text")
     assert os.stat("/dev/null").st_rdev == null.st_rdev
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
-        write_whole(pipe, "through the pipe")
+        write_text_atomic(pipe, "through the pipe")
         assert reader.communicate()[0] == b"through the pipe"
-    code = "from pumice.base.atomic_files import write_whole\nprint('first', flush=True)\nwrite_whole('/dev/stdout', 'second')"
+    code = "from pumice.base.atomic_files import write_text_atomic\nprint('first', flush=True)\nwrite_text_atomic('/dev/stdout', 'second')"
     with open(tmp_path / "output", "wb") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
     assert (tmp_path / "output").read_bytes() == b"first\nsecond"

@@ -62,7 +62,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
-        load_graph, graph_of = pumice.validation.model_validation.load_graph, pumice.model.compiled.graph_of
+        load_graph, build_recipe_graph = (
+            pumice.validation.model_validation.load_graph,
+            pumice.model.compiled.build_recipe_graph,
+        )
 
         def faulty_load(*given: Any, **options: Any) -> Any:
             graph, recipe = load_graph(*given, **options)
@@ -70,7 +73,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         if kept:
             monkeypatch.setattr(pumice.validation.model_validation, "load_graph", faulty_load)
-        monkeypatch.setattr(pumice.model.compiled, "graph_of", lambda *given: FaultyGraph(graph_of(*given), kept))
+        monkeypatch.setattr(
+            pumice.model.compiled, "build_recipe_graph", lambda *given: FaultyGraph(build_recipe_graph(*given), kept)
+        )
 
     return install
 

@@ -88,7 +88,7 @@ def test_answers_may_be_classes_or_scores() -> None:
         (([1], [1]), {"confidence": 1.0}, "confidence: expected a number between 0 and 1"),
     ],
 )
-def test_what_is_no_answer_is_refused(given: tuple[object, object], options: dict[str, object], message: str) -> None:
+def test_what_is_no_answer_is_rejected(given: tuple[object, object], options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         accuracy(*given, **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="from 0 to `count`"):

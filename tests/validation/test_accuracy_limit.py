@@ -12,7 +12,7 @@ import pumice
 from onnx_models import model, node, value
 from precision_models import precision_model
 from pumice.base.errors import InputError
-from pumice.validation.accuracy import inaccuracy, loosest, sample_scale
+from pumice.validation.accuracy import compute_sample_scale, find_inaccuracy, find_loosest_bound
 from pumice.validation.bounds.bounded import Bounded
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +100,7 @@ def test_a_caller_may_accept_it(context: pumice.Context) -> None:
         ({"accuracy": 1, "mode": "isolated"}, "accuracy: mode 'isolated' judges no outputs"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, context: pumice.Context) -> None:
+def test_what_cannot_be_honoured_is_rejected(options: dict[str, Any], text: str, context: pumice.Context) -> None:
     source, x = detector(JOINED["side by side"])
     with pytest.raises(InputError, match=text):
         pumice.validate(source, [(x,)], context=context, **options)
@@ -108,7 +108,7 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], text: str, 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])  # in fp16 the whole error comes from rounded weights
-def test_angles_that_lose_their_digits_are_not_right(precision: str, mode: str, context: pumice.Context) -> None:
+def test_angles_that_lose_their_precision_are_not_right(precision: str, mode: str, context: pumice.Context) -> None:
     """Angles up to 1,000 from a MatMul with K = 2: a cosine that is off by 0.16 still differs from any other by less than 2."""
     frequencies = 1 / 10000 ** (np.arange(0, 64, 2) / 64)
     weights = np.stack([frequencies, np.zeros(32)]).astype(FLOAT)
@@ -133,20 +133,20 @@ def test_traps_without_fusion_are_not_right(name: str, context: pumice.Context) 
 def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
     """A logit near zero in a row of large ones is measured relative to the row; the same holds for a small probability."""
     logits = Bounded(np.linspace(-20, 20, 64).reshape(2, 32) + 0.01, np.full((2, 32), 9.0), FLOAT)
-    assert sample_scale(logits).shape == (2, 1)
+    assert compute_sample_scale(logits).shape == (2, 1)
     actual = logits.value.astype(FLOAT)
     actual[0, 31] += 0.3
-    assert inaccuracy(actual, logits, 0.02) is None
+    assert find_inaccuracy(actual, logits, 0.02) is None
     actual[1, 0] += 0.5
-    found = inaccuracy(actual, logits, 0.02)
+    found = find_inaccuracy(actual, logits, 0.02)
     assert found is not None and (found.at, found.elements) == ((1, 0), 1)
     assert found.error == pytest.approx(0.5, abs=1e-5) and found.scale == pytest.approx(20.01)
-    assert loosest(logits)[0] == 9
+    assert find_loosest_bound(logits)[0] == 9
 
 
-def test_infinity_in_the_place_of_a_number_is_above_every_limit() -> None:
+def test_infinity_instead_of_a_number_is_above_every_limit() -> None:
     expected = Bounded(np.array([1.0, 70000.0]), np.array([0.0, 40.0]), FLOAT)
-    found = inaccuracy(np.array([1, np.inf], FLOAT), expected, 0.02)
+    found = find_inaccuracy(np.array([1, np.inf], FLOAT), expected, 0.02)
     assert found is not None and found.at == (1,) and np.isinf(found.error)
     same = Bounded(np.array([np.inf, np.nan]), None, FLOAT)
-    assert inaccuracy(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None
+    assert find_inaccuracy(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None

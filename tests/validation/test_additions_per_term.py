@@ -10,8 +10,8 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.registry import Call, rule_of
-from pumice.validation.bounds.float_types import Types
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.registry import Call, find_rule
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ def test_columns_lose_no_more_than_they_tell(context: pumice.Context, size: int)
 
 @pytest.mark.parametrize("count", [1, 2, 40])
 @pytest.mark.parametrize("size", SIZES)
-def test_products_lose_no_more_than_they_tell(context: pumice.Context, size: int, count: int) -> None:
+def test_matmuls_lose_no_more_than_they_report(context: pumice.Context, size: int, count: int) -> None:
     x = rows(size)[:count]
     constants = {"w": np.ones((size, 70), FLOAT), "b": np.full(70, 3, FLOAT)}
     source = model([node("Gemm", ["x", "w", "b"], name="product")], [value("x", x.shape)], constants=constants)
@@ -91,21 +91,21 @@ def test_normalisations_lose_no_more_than_they_tell(context: pumice.Context, siz
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_softmax_loses_no_more_than_it_tells(context: pumice.Context, op: str, size: int) -> None:
+def test_softmax_loses_no_more_than_it_reports(context: pumice.Context, op: str, size: int) -> None:
     x = np.log(rows(size)).astype(FLOAT)
     source = model([node(op, ["x"], name="soft", axis=1)], [value("x", x.shape)])
     assert additions(source, x, context) > 0
     pumice.validate(source, [x], context=context).raise_if_failed()
 
 
-def test_a_kernel_that_tells_is_held_to_less() -> None:
+def test_a_kernel_that_reports_depth_has_a_tighter_bound() -> None:
     """The additions that a kernel reports give a normalisation a tighter bound than a sum over the whole row."""
     random = np.random.default_rng(0)
     inputs = [Bounded(random.standard_normal((4, 256)), None, FLOAT)] + [Bounded(np.ones(256), None, FLOAT)] * 2
-    found = rule_of("LayerNormalization")
+    found = find_rule("LayerNormalization")
     assert found is not None
     long, short = (
-        found(Call("LayerNormalization", inputs, {}, types=Types().with_additions(most)))[0].errors()
+        found(Call("LayerNormalization", inputs, {}, types=ProgramTypes().with_additions(most)))[0].errors()
         for most in (0, 16)
     )
     assert np.all(short < long / 4)
@@ -136,8 +136,10 @@ def test_the_rule_of_two_passes_holds_in_float32(size: int, shift: float) -> Non
     """Check the rule against NumPy's float32 roundings, with sequential sums."""
     random = np.random.default_rng(size)
     x = (random.standard_normal((20, size)) + shift).astype(FLOAT)
-    found = rule_of("LayerNormalization")
+    found = find_rule("LayerNormalization")
     assert found is not None
     inputs = [Bounded(x, None, FLOAT), Bounded(np.ones(size), None, FLOAT)]
-    expected = found(Call("LayerNormalization", inputs, {"epsilon": 1e-5}, types=Types().with_additions(size)))[0]
+    expected = found(Call("LayerNormalization", inputs, {"epsilon": 1e-5}, types=ProgramTypes().with_additions(size)))[
+        0
+    ]
     assert np.all(np.abs(in_float32(x, 1e-5) - expected.value) <= expected.errors())

@@ -18,7 +18,7 @@ import pumice
 from faults import FAULTS
 from onnx_models import cast_at_boundaries, gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
-from pumice.validation.model_splitter import ModelParts
+from pumice.validation.model_splitter import ModelSplitter
 from pumice.validation.reference import Reference
 
 FLOAT = np.float32
@@ -255,17 +255,17 @@ def test_tolerances_are_honoured(context: pumice.Context, mistaken: Callable[...
         bisected(context, chain(6), tolerances={"nobody": 0.1})
 
 
-def test_what_bisection_does_not_do_is_refused(context: pumice.Context) -> None:
+def test_what_bisection_does_not_do_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(InputError, match="judges by the rules in float64; given a reference, 'onnx'"):
         bisected(context, gemm(), reference="onnx")
     with pytest.raises(InputError, match="expected no candidate with it"):
         pumice.validate(gemm(), [X], mode="bisect", candidate=lambda inputs: X)
 
 
-def test_a_cut_has_what_is_read_behind_it() -> None:
+def test_a_prefix_outputs_what_later_nodes_read() -> None:
     made = gemm()
-    cuts = ModelParts(made, None, Reference(made))
-    assert (cuts.alive(1), cuts.alive(2)) == (["sum"], ["sum", "y"])
+    cuts = ModelSplitter(made, None, Reference(made))
+    assert (cuts.live_values(1), cuts.live_values(2)) == (["sum"], ["sum", "y"])
     part = cuts.prefix(1, ["sum"])
     assert ([one.op_type for one in part.graph.node], [one.name for one in part.graph.output]) == (["Gemm"], ["sum"])
     assert {one.name for one in part.graph.initializer} == {"w", "b"}

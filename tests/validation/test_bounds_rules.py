@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.function_bodies import has_function_body
 from pumice.validation.bounds.registry import RULES, Unproved
-from pumice.validation.bounds.rule_runner import Runner, given_input
-from pumice.validation.bounds.function_bodies import is_defined
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.deviation import judged
+from pumice.validation.bounds.rule_runner import Runner, bounded_input
+from pumice.validation.deviation import compare_tensor
 
 # Their stored results are rounded to a few digits, or were computed in fp16 throughout.
 ROUNDED = (
@@ -53,17 +53,17 @@ def is_computed_in_halves(case: Any) -> bool:
 
 def compared(case: Any) -> int:
     """Return how many results of a case were checked; all have to be right. Raise Unproved if there is no rule."""
-    types = Types("fp32")
+    types = ProgramTypes("fp32")
     opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in case.model.opset_import}
     count = 0
     for inputs, outputs in case.data_sets:
         arrays = [array(one) for one in inputs]
         if any(str(getattr(one, "dtype", "")) == "object" for one in arrays):
             raise Unproved("strings")
-        results = Runner(opsets, types).graph(case.model.graph, [given_input(one, types) for one in arrays], {})
+        results = Runner(opsets, types).run_graph(case.model.graph, [bounded_input(one, types) for one in arrays], {})
         for result, stored in zip(results, outputs, strict=False):
             if isinstance(result, Bounded):
-                found = judged(np.asarray(array(stored)), result, types)
+                found = compare_tensor(np.asarray(array(stored)), result, types)
                 assert found.ok, f"{case.name}: {found}"
                 count += 1
     return count
@@ -91,14 +91,14 @@ def test_every_operator_has_a_rule_or_is_named_here() -> None:
     own = {row.name for row in pumice.operators() if not row.name.startswith(("pumice::", "nnapi::"))}
     written = {f"com.microsoft::{name}" for name in CONTRIB}
     every = {*own, *COMPOSED, *UPGRADES, *written} - {"Constant"}
-    without = {name for name in every - set(RULES) if name in RANDOM or not is_defined(name)}
+    without = {name for name in every - set(RULES) if name in RANDOM or not has_function_body(name)}
     assert without == WITHOUT | (RANDOM - {"Dropout"})
 
 
 # Operators that have both a rule and an ONNX function body. Excluded: bodies that cannot be proved, because of a loop with a float count, a
 # map over sequences or a cast beyond the range of a low-precision type.
 UNLIKE = ("CastLike", "Range", "SequenceMap")
-DEFINED = sorted(op for op in RULES if "::" not in op and is_defined(op) and op not in UNLIKE)
+DEFINED = sorted(op for op in RULES if "::" not in op and has_function_body(op) and op not in UNLIKE)
 
 
 @pytest.mark.parametrize("op", DEFINED)

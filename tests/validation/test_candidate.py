@@ -41,7 +41,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a candidate needs no device")
 
     monkeypatch.setattr("pumice.validation.model_validation.load_graph", compile)
-    monkeypatch.setattr("pumice.model.compiled.graph_of", compile)
+    monkeypatch.setattr("pumice.model.compiled.build_recipe_graph", compile)
 
 
 def parts() -> onnx.ModelProto:
@@ -84,7 +84,7 @@ def test_a_perturbed_tensor_is_found_at_its_node(runtime: Callable[..., Any], na
     assert first.judged.error == pytest.approx(2e-3, rel=0.1)
 
 
-def test_outputs_alone_are_judged_end_to_end(no_device: None) -> None:
+def test_outputs_alone_are_checked_end_to_end(no_device: None) -> None:
     pytest.importorskip("onnxruntime")
     outputs = pumice.onnxruntime_candidate(DIGITS, intermediate=False)
     assert list(outputs({"image": IMAGES})) == ["probabilities"]
@@ -97,7 +97,7 @@ def test_outputs_alone_are_judged_end_to_end(no_device: None) -> None:
         pumice.validate(DIGITS, [IMAGES], candidate=outputs, mode="isolated")
 
 
-def test_some_tensors_are_judged_from_those_before_them(no_device: None) -> None:
+def test_some_tensors_are_checked_from_those_before_them(no_device: None) -> None:
     def some(inputs: dict[str, Array]) -> dict[str, Array]:
         results = by_numpy(inputs)
         del results["s"]
@@ -172,7 +172,7 @@ def test_a_candidates_precision_makes_its_bounds() -> None:
     assert coarse.rows[0].judged.allowed > fine.allowed
 
 
-def test_a_model_of_halves_is_judged_as_it_declares() -> None:
+def test_a_model_of_float16_is_checked_as_it_declares() -> None:
     half = model(
         [node("MatMul", ["x", "w"], ["p"]), node("Relu", ["p"])],
         [value("x", [5, 4], TensorProto.FLOAT16)],
@@ -187,7 +187,7 @@ def test_a_model_of_halves_is_judged_as_it_declares() -> None:
 
 
 @pytest.mark.parametrize("reference", ["float64", "onnx", "onnxruntime", "run", "fp32"])
-def test_a_candidate_is_judged_against_every_reference(context: pumice.Context, reference: str) -> None:
+def test_a_candidate_is_checked_against_every_reference(context: pumice.Context, reference: str) -> None:
     if reference == "onnxruntime":
         pytest.importorskip("onnxruntime")
     report = pumice.validate(parts(), [X], candidate=by_numpy, reference=reference)
@@ -221,12 +221,12 @@ def test_weights_beside_the_model_are_read(tmp_path: Path) -> None:
         (lambda inputs: {"y": None}, "expected an array as 'y', given a NoneType"),
     ],
 )
-def test_results_that_do_not_fit_are_refused(candidate: Callable[..., Any], text: str) -> None:
+def test_results_that_do_not_fit_are_rejected(candidate: Callable[..., Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         pumice.validate(parts(), [X], candidate=candidate)
 
 
-def test_arguments_that_a_candidate_has_no_use_for_are_refused(context: pumice.Context) -> None:
+def test_arguments_that_a_candidate_has_no_use_for_are_rejected(context: pumice.Context) -> None:
     for options in ({"context": context}, {"precision": "fp16"}):
         with pytest.raises(InputError, match="expected no context and no precision"):
             pumice.validate(parts(), [X], candidate=by_numpy, **options)
@@ -247,7 +247,7 @@ def test_arguments_that_a_candidate_has_no_use_for_are_refused(context: pumice.C
         (X[0], "expected shape"),
     ],
 )
-def test_a_case_that_does_not_fit_is_refused(case: Any, text: str) -> None:
+def test_a_case_that_does_not_fit_is_rejected(case: Any, text: str) -> None:
     with pytest.raises(pumice.BindingError, match=text):
         pumice.validate(parts(), [case], candidate=by_numpy)
 
@@ -263,7 +263,7 @@ def test_a_candidate_may_write_into_what_it_is_given() -> None:
     np.testing.assert_array_equal(X, before)
 
 
-def test_sequences_are_refused_by_name() -> None:
+def test_sequences_are_rejected_by_name() -> None:
     made = model(
         [node("SequenceLength", ["s"])], [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)]
     )
@@ -271,7 +271,7 @@ def test_sequences_are_refused_by_name() -> None:
         pumice.validate(made, [([X],)], candidate=lambda inputs: [X])
 
 
-def test_providers_are_honoured_or_refused() -> None:
+def test_providers_are_honoured_or_rejected() -> None:
     pytest.importorskip("onnxruntime")
     named = pumice.onnxruntime_candidate(gemm(), providers=["CPUExecutionProvider"])
     assert "CPUExecutionProvider" in getattr(named, "name", "")

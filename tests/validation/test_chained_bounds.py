@@ -14,13 +14,13 @@ from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.registry import Call, rule_of
-from pumice.validation.bounds.rule_runner import given_input
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.live_values import Carried
-from pumice.validation.deviation import Deviation, judged
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.registry import Call, find_rule
+from pumice.validation.bounds.rule_runner import bounded_input
+from pumice.validation.deviation import Deviation, compare_tensor
+from pumice.validation.live_values import LiveValues
 from pumice.validation.reference import Reference
-from pumice.validation.stored_outputs import compared
+from pumice.validation.stored_outputs import compare_stored_outputs
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def test_nothing_right_is_called_wrong_from_the_inputs_on(
         pytest.param("bf16", "bisect", marks=pytest.mark.slow),
     ],
 )
-def test_layers_that_are_narrow_are_right(
+def test_layers_with_few_channels_are_right(
     shared_models: Path, precision: str, mode: str, context: pumice.Context
 ) -> None:
     """SqueezeNet expands 16 channels to 128 and squeezes them to 16 again, so one rounding error is summed many times."""
@@ -87,12 +87,12 @@ def in_halves(weights: dict[str, Array], x: Array) -> Array:
 
 def by_rules(source: onnx.ModelProto, x: Array, actual: Array, sampled: bool) -> tuple[Deviation, Bounded]:
     reference = Reference(source, None, "fp16")
-    chain = Carried(reference, reference.chained, {"x": x}, sampled)
+    chain = LiveValues(reference, reference.chained, {"x": x}, sampled)
     for one in reference.nodes:
-        chain.held.update(chain.run(one))
+        chain.values.update(chain.run(one))
     expected = chain["y"]
     assert isinstance(expected, Bounded)
-    return judged(actual, expected, reference.chained.types), expected
+    return compare_tensor(actual, expected, reference.chained.types), expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,7 +136,9 @@ def test_references_have_dependent_errors_too(context: pumice.Context) -> None:
     report = pumice.validate(source, [x], context=context, precision="fp16", reference=stored)
     assert report.ok, report.summary
     with pumice.Model(source, context, "fp16") as loaded:
-        assert [row.verdict for row in compared(loaded, {"x": x}, {"y": in_halves(weights, x)})] == ["right"]
+        assert [row.verdict for row in compare_stored_outputs(loaded, {"x": x}, {"y": in_halves(weights, x)})] == [
+            "right"
+        ]
 
 
 def test_equal_numbers_are_rounded_alike() -> None:
@@ -167,20 +169,20 @@ def test_a_rounded_constant_shifts_every_element() -> None:
         assert by_rules(source, x, actual, sampled=True)[0].ok
 
 
-def test_what_constants_make_keeps_its_errors_in_products() -> None:
+def test_what_constants_make_keeps_its_errors_in_matmuls() -> None:
     """The folded product is rounded to fp16, perhaps to a different number than the reference's."""
     random = np.random.default_rng(2)
     weights = {"a": random.standard_normal((16, 16)), "b": random.standard_normal((16, 16))}
     weights = {name: one.astype(np.float32) for name, one in weights.items()}
     nodes = [node("MatMul", ["a", "b"], ["m"], name="folded"), node("MatMul", ["x", "m"])]
     reference = Reference(model(nodes, [value("x", (1, 16))], constants=weights), None, "fp16")
-    chain = Carried(reference, reference.chained, {"x": np.ones((1, 16), np.float32)})
+    chain = LiveValues(reference, reference.chained, {"x": np.ones((1, 16), np.float32)})
     made = chain.run(reference.nodes[0])["m"]
     assert isinstance(made, Bounded)
-    chain.held["m"] = made.as_constant()
+    chain.values["m"] = made.as_constant()
     exact = Bounded(made.value, None, made.dtype, True)
     with_errors = chain.run(reference.nodes[1])["y"]
-    chain.held["m"] = exact
+    chain.values["m"] = exact
     without = chain.run(reference.nodes[1])["y"]
     assert isinstance(with_errors, Bounded)
     assert isinstance(without, Bounded)
@@ -201,8 +203,8 @@ def test_errors_of_four_deviations_are_within_four_errors(
     op: str, attributes: dict[str, Any], x: list[Any], error: list[Any]
 ) -> None:
     """Includes functions for which twice the input error more than doubles the error of the result."""
-    types = Types("fp32", independent=True)
-    rule = rule_of(op)
+    types = ProgramTypes("fp32", independent_errors=True)
+    rule = find_rule(op)
     assert rule is not None
 
     def run(v: Array, e: Array | None) -> Bounded:
@@ -212,8 +214,8 @@ def test_errors_of_four_deviations_are_within_four_errors(
     value_of, errors = np.float64(x), np.float64(error)
     made = run(value_of, errors)
     for sign in (-1, 1):
-        moved = run(value_of + sign * types.reach(errors), None)
-        assert (np.abs(moved.value - made.value) <= types.reach(made.errors()) * (1 + 1e-9)).all()
+        moved = run(value_of + sign * types.expand_error(errors), None)
+        assert (np.abs(moved.value - made.value) <= types.expand_error(made.errors()) * (1 + 1e-9)).all()
 
 
 def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Context) -> None:
@@ -237,8 +239,8 @@ def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Cont
 def test_inputs_are_as_they_are_or_rounded() -> None:
     reference = Reference(model([node("Relu")], [value("x", (4,))]), None, "fp16")
     x = np.float32([1.1, 1.2, 1.3, 1.4])
-    chain = Carried(reference, reference.chained, {"x": x}, sampled=True)
-    given = given_input(x, reference.chained.types)
+    chain = LiveValues(reference, reference.chained, {"x": x}, sampled=True)
+    given = bounded_input(x, reference.chained.types)
     made = chain.run(reference.nodes[0])["y"]
     assert isinstance(given, Bounded)
     assert isinstance(made, Bounded)

@@ -11,8 +11,8 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.rule_runner import Runner, constant
-from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, Types
+from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, ProgramTypes
+from pumice.validation.bounds.rule_runner import Runner, bounded_constant
 
 FLOAT = np.float32
 BEYOND = FLOAT(3.4e38)  # bfloat16's largest number is 3.3895e38
@@ -27,15 +27,20 @@ def report_of(context: pumice.Context, precision: str, nodes: Any, x: Any, **con
 
 
 def test_a_constant_beyond_bfloat16_is_off_by_its_distance_to_the_limit() -> None:
-    assert BFLOAT16.held([BEYOND, -BEYOND, 1, np.inf]).tolist() == [BFLOAT16.largest, -BFLOAT16.largest, 1, np.inf]
-    assert FLOAT16.held([1e5, 0.1]).tolist() == [1e5, float(np.float16(0.1))]
-    assert FLOAT32.apart([BEYOND]).tolist() == [0]
-    made = constant(ROW, Types("bf16"))
+    assert BFLOAT16.store_constant([BEYOND, -BEYOND, 1, np.inf]).tolist() == [
+        BFLOAT16.largest,
+        -BFLOAT16.largest,
+        1,
+        np.inf,
+    ]
+    assert FLOAT16.store_constant([1e5, 0.1]).tolist() == [1e5, float(np.float16(0.1))]
+    assert FLOAT32.storage_error([BEYOND]).tolist() == [0]
+    made = bounded_constant(ROW, ProgramTypes("bf16"))
     assert made.error is not None
     assert made.error.tolist() == [0, 0, float(BEYOND) - BFLOAT16.largest, 0]
-    rounded = constant(ROW, Types("bf16").within_kernel("rounded"))
+    rounded = bounded_constant(ROW, ProgramTypes("bf16").inside_fused_kernel("rounded"))
     assert rounded.value.tolist() == [1, 2, BFLOAT16.largest, 4]
-    assert constant(ROW, Types("fp16")).error is None
+    assert bounded_constant(ROW, ProgramTypes("fp16")).error is None
 
 
 MAPS: dict[str, tuple[list[Any], dict[str, Any]]] = {
@@ -61,7 +66,7 @@ def test_what_maps_make_of_it_is_right(context: pumice.Context, name: str) -> No
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (4, 3)])
-def test_of_a_product_with_it_nothing_is_known(context: pumice.Context, shape: tuple[int, int]) -> None:
+def test_of_a_matmul_with_it_nothing_is_known(context: pumice.Context, shape: tuple[int, int]) -> None:
     """Some GEMM kernels hold it as infinity; the columns without it are checked."""
     w = np.random.default_rng(1).uniform(1, 2, shape).astype(FLOAT)
     w[2, 0] = BEYOND
@@ -73,7 +78,7 @@ def test_of_a_product_with_it_nothing_is_known(context: pumice.Context, shape: t
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_product_that_computes_in_float32_for_it_is_proved(context: pumice.Context, nodes: int) -> None:
+def test_a_matmul_that_computes_in_float32_for_it_is_proved(context: pumice.Context, nodes: int) -> None:
     w = np.random.default_rng(1).uniform(1, 2, (4, 3)).astype(FLOAT)
     w[2, 0] = 1e5
     given = [node("MatMul", ["x", "w"], ["t"]), node("Mul", ["t", "s"], ["y"])] if nodes > 1 else []
@@ -113,9 +118,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("made", "given", "opset"), OTHERS, ids=[one[0].op_type for one in OTHERS])
-def test_numbers_of_attributes_are_held_likewise(made: Any, given: Any, opset: int) -> None:
+def test_attribute_numbers_are_clamped_likewise(made: Any, given: Any, opset: int) -> None:
     dtype = np.dtype(given.dtype)
-    (found,) = Runner({"": opset}, Types("bf16")).node(made, [Bounded(given, None, dtype, stored=True)], {})
+    (found,) = Runner({"": opset}, ProgramTypes("bf16")).run_node(made, [Bounded(given, None, dtype, stored=True)], {})
     assert isinstance(found, Bounded)
     with np.errstate(all="ignore"):
         error = found.errors()[found.value > 1e38]

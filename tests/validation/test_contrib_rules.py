@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 import pumice
 from contrib_nodes import Array, Case, random
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.rule_runner import Runner, given_input
-from pumice.validation.bounds.float_types import Types
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.rule_runner import Runner, bounded_input
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 HEADS, GROUPS, WIDE = 4, 2, 8
@@ -21,10 +21,10 @@ STEPS, BATCH, SIZE, HIDDEN = 4, 3, 5, 4
 
 
 def ruled(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Bounded]:
-    types = Types("fp32")
+    types = ProgramTypes("fp32")
     opsets = {one.domain: one.version for one in proto.opset_import}
     names = [one.name for one in proto.graph.input]
-    return Runner(opsets, types).graph(proto.graph, [given_input(inputs[name], types) for name in names], {})
+    return Runner(opsets, types).run_graph(proto.graph, [bounded_input(inputs[name], types) for name in names], {})
 
 
 def expected_of(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:

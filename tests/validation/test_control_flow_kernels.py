@@ -69,7 +69,7 @@ def not_judged(report: pumice.ValidationReport) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_the_branch_that_ran_is_judged_and_the_other_is_named(context: pumice.Context, precision: str) -> None:
+def test_the_branch_that_ran_is_checked_and_the_other_is_named(context: pumice.Context, precision: str) -> None:
     cases = [np.abs(X)]
     assert pumice.validate(choice(), cases, context=context, precision=precision).state == "unproved"
     report = pumice.validate(choice(), cases, context=context, precision=precision, allow_unchecked=["choice"])
@@ -88,7 +88,7 @@ def test_nothing_is_left_where_every_branch_ran(context: pumice.Context) -> None
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_kernels_of_a_body_are_judged_in_its_first_runs(context: pumice.Context, precision: str) -> None:
+def test_kernels_of_a_body_are_checked_in_its_first_runs(context: pumice.Context, precision: str) -> None:
     with pumice.load(loop(), context, precision=precision) as loaded:
         found = loaded.program.observe_runs((X,), 3)
         report = pumice.validate(loaded, [X])
@@ -143,7 +143,7 @@ def test_slices_of_a_scan_are_known_by_their_names(context: pumice.Context, dire
     assert not_judged(report) == []
 
 
-def test_a_branch_in_a_body_is_told_of_at_the_loop(context: pumice.Context) -> None:
+def test_a_branch_in_a_body_is_reported_at_the_loop(context: pumice.Context) -> None:
     branches = [subgraph([node(op, ["next"], [op], name=op)], [], [value(op, [4, 8])]) for op in ("Sin", "Cos")]
     body = subgraph(
         [

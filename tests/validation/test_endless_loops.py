@@ -36,9 +36,9 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 @pytest.mark.parametrize(
     ("limit", "constants", "expected"),
     [
-        ("", {}, loop_limits.LONGEST),
-        ("m", {"m": LONG}, loop_limits.LONGEST),
-        ("m", {"m": np.array([20_000])}, loop_limits.LONGEST),
+        ("", {}, loop_limits.MAX_LOOP_SECONDS),
+        ("m", {"m": LONG}, loop_limits.MAX_LOOP_SECONDS),
+        ("m", {"m": np.array([20_000])}, loop_limits.MAX_LOOP_SECONDS),
         ("m", {"m": np.array(3)}, None),
     ],
 )
@@ -53,16 +53,16 @@ def test_a_loop_inside_another_one_is_found() -> None:
     inner = counting("m", {})
     outside = helper.make_graph([*inner.graph.node], "branch", [], [value("y", (4,))])
     choice = node("If", ["c"], ["z"], then_branch=outside, else_branch=outside)
-    for limit, expected in ((np.array(3), None), (LONG, loop_limits.LONGEST)):
+    for limit, expected in ((np.array(3), None), (LONG, loop_limits.MAX_LOOP_SECONDS)):
         inputs = [value("x", (4,)), value("c", (), TensorProto.BOOL)]
         assert loop_limits.loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])
-def test_a_loop_that_does_not_end_is_refused(
+def test_a_loop_that_does_not_end_is_rejected(
     mode: str, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "LONGEST", 0.5)
+    monkeypatch.setattr(loop_limits, "MAX_LOOP_SECONDS", 0.5)
     with pytest.raises(pumice.TimeoutError, match=r"loop '[^']+' of 'small' ran longer than 0\.5 s"):
         pumice.validate(counting("", {}), [np.zeros(4, np.float32)], context=context, precision="fp16", mode=mode)
 

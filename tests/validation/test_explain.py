@@ -69,7 +69,7 @@ def test_a_wrong_node_is_a_model_of_its_own(explained: dict[tuple[int, str], dic
     assert (target / "explanation.txt").read_text() == found["text"]
 
 
-def test_what_ran_and_what_happens_otherwise_is_told(explained: dict[tuple[int, str], dict[str, Any]]) -> None:
+def test_what_ran_and_what_happens_otherwise_is_reported(explained: dict[tuple[int, str], dict[str, Any]]) -> None:
     found = explained[9, "fp32"]
     kernel = re.compile(r"softmax(_held)?\.comp, \d+x1x1 workgroups")
     assert any(kernel.search(line) for line in found["kernels"]), found["kernels"]
@@ -85,7 +85,7 @@ def test_a_fault_of_fusion_takes_both_nodes_and_goes_without_fusion(
 ) -> None:
     found = explained[1, "fp32"]
     assert (found["nodes"], found["fails"]) == (["conv", "behind"], True)
-    kernel = r"wrong: kernel conv_(lanes|tiled)\.comp \(conv, behind\) has"
+    kernel = r"wrong: kernel conv_(cpu|tiled)\.comp \(conv, behind\) has"
     assert re.match(kernel, found["trials"]["as it was"]), found["trials"]
     assert found["trials"]["fuse=False"] == "right"
 
@@ -108,7 +108,7 @@ def test_the_line_reproduces_the_fault(explained: dict[tuple[int, str], dict[str
 # ---- without faulty shaders
 
 
-def test_an_output_that_no_part_explains_is_told_so(context: pumice.Context, spoil: Callable[..., None]) -> None:
+def test_an_output_that_no_submodel_explains_is_reported(context: pumice.Context, spoil: Callable[..., None]) -> None:
     """Only the optimised program's output is corrupted, and only once."""
     spoilt = [True]
 
@@ -129,7 +129,7 @@ def test_an_output_that_no_part_explains_is_told_so(context: pumice.Context, spo
     np.testing.assert_array_equal(explanation.part.inputs["x"], X)
 
 
-def test_parts_are_judged_by_the_same_tolerances(context: pumice.Context) -> None:
+def test_submodels_are_checked_by_the_same_tolerances(context: pumice.Context) -> None:
     report = pumice.validate(gemm().SerializeToString(), [X], context=context, tolerances={"gemm.sum": 0.0})
     explanation = report.explain()
     assert (explanation.node, explanation.fails) == ("gemm.sum", True)
@@ -162,8 +162,8 @@ def test_large_inputs_are_cropped(context: pumice.Context) -> None:
     proto = model([node("Softmax", ["x"], ["y"], name="softmax", axis=-1)], [value("x", ["N", 1000])])
     report = pumice.validate(proto, [x], context=context, tolerances={"softmax": 0.0})
     assert report.origin is not None
-    real = report.origin.validated
-    report.origin = report.origin._replace(validated=last_row_fails)
+    real = report.origin.validate_subgraph
+    report.origin = report.origin._replace(validate_subgraph=last_row_fails)
     explanation = report.explain()
     assert explanation.fails
     assert 100_000 < explanation.part.bytes <= 1 << 20
@@ -179,7 +179,7 @@ def test_a_report_without_faults_has_nothing_to_explain(context: pumice.Context,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_keep_what_the_policy_says_of_their_nodes(context: pumice.Context) -> None:
+def test_submodels_keep_their_nodes_precision_policy(context: pumice.Context) -> None:
     ops = ("Neg", "Exp", "Tanh", "Softmax")
     nodes = [node(op, [f"t{i}" if i else "x"], [f"t{i + 1}"], name=op.lower()) for i, op in enumerate(ops)]
     proto = model(nodes, [value("x", ["N", 4])], ["t4"])

@@ -12,8 +12,8 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.float_types import DeclaredTypes, Types
-from pumice.validation.deviation import judged
+from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
+from pumice.validation.deviation import compare_tensor
 
 Array = np.ndarray[Any, Any]
 FLOAT, HALF = np.float32, np.float16
@@ -52,7 +52,7 @@ def test_zeros_behind_an_overflow_are_wrong(mode: str, reference: str, context: 
         report.raise_if_failed()
 
 
-def test_a_search_tells_of_the_overflow(context: pumice.Context) -> None:
+def test_a_search_finds_the_overflow(context: pumice.Context) -> None:
     source, x = overflowing()
     report = pumice.validate(source, [x], context=context, precision="fp16", mode="bisect")
     assert report.state == "wrong"
@@ -161,7 +161,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
     spoilt = x.astype(dtype)
     spoilt[5] = number
     for error in (None, np.full(8, 0.5), np.full(8, 100.0)):
-        found = judged(spoilt, Bounded(x, error, dtype), DeclaredTypes())
+        found = compare_tensor(spoilt, Bounded(x, error, dtype), DeclaredTypes())
         assert found.kind == ("NaN made" if np.isnan(number) else "infinity made")
 
 
@@ -183,11 +183,11 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
 )
 def test_infinity_stands_for_numbers_that_round_to_it(reference: float, error: float, is_right: bool) -> None:
     """The kernel's store adds half a ULP to the error, which must not push a number over the limit."""
-    for types in (DeclaredTypes(), Types("fp16"), Types("fp16").as_independent()):
-        kept = types.storage(HALF).unit * abs(reference)
-        whole = np.hypot(error, kept) if types.independent else error + kept
+    for types in (DeclaredTypes(), ProgramTypes("fp16"), ProgramTypes("fp16").with_independent_errors()):
+        kept = types.storage_type(HALF).unit * abs(reference)
+        whole = np.hypot(error, kept) if types.independent_errors else error + kept
         expected = Bounded(np.float64([reference, 1.0]), np.float64([whole, 0.0]), HALF)
-        assert judged(HALF([np.inf, 1.0]), expected, types).ok == is_right, types
+        assert compare_tensor(HALF([np.inf, 1.0]), expected, types).ok == is_right, types
 
 
 def test_infinity_is_no_answer_where_the_type_has_the_number() -> None:
@@ -226,7 +226,7 @@ def test_undecided_choices_of_a_candidate_are_one_of_both_sides() -> None:
         assert any("1 of 32 elements" in text for text in told)
 
 
-def test_a_choice_that_sums_hide_is_told() -> None:
+def test_a_choice_that_sums_hide_is_reported() -> None:
     """After the MatMul, the alternatives are no longer tracked."""
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Round", ["a"], ["r"], name="round"), node("MatMul", ["r", "w"])]
     source = model(nodes, [value("x", (2, 8))], constants={"w": np.eye(8, dtype=FLOAT)})
@@ -250,7 +250,7 @@ def test_indices_of_ties_are_those_of_the_ties() -> None:
 
 
 def test_a_stored_output_is_one_of_both_sides(tmp_path: Path, context: pumice.Context) -> None:
-    from pumice.validation.stored_outputs import compared
+    from pumice.validation.stored_outputs import compare_stored_outputs
 
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Round", ["a"], name="round")]
     source = model(nodes, [value("x", (2, 8))], constants={"w": np.eye(8, dtype=FLOAT)})
@@ -260,4 +260,4 @@ def test_a_stored_output_is_one_of_both_sides(tmp_path: Path, context: pumice.Co
         for number, verdict in ((2, "right"), (3, "right"), (2.5, "wrong"), (5, "wrong")):
             y = np.zeros((2, 8), FLOAT)
             y[0, 0] = number
-            assert [one.verdict for one in compared(loaded, {"x": x}, {"y": y})] == [verdict]
+            assert [one.verdict for one in compare_stored_outputs(loaded, {"x": x}, {"y": y})] == [verdict]

@@ -44,7 +44,7 @@ def found(report: ValidationReport, kind: str) -> list[Finding]:
 # ---- errors that constant tolerances passed
 
 
-def test_scores_beside_boxes_are_judged_by_themselves(context: pumice.Context, spoil: Callable[..., None]) -> None:
+def test_scores_beside_boxes_are_checked_by_themselves(context: pumice.Context, spoil: Callable[..., None]) -> None:
     def change(results: dict[str, Any]) -> None:
         results["y"][3, 4] -= FLOAT(0.49)
 
@@ -188,7 +188,7 @@ def test_quantised_tensors_are_proved_in_every_set(context: pumice.Context, opse
     assert [row.verdict for row in report.rows] == ["right"] * 3
 
 
-def test_a_normalisation_far_from_zero_is_judged_by_float64(context: pumice.Context) -> None:
+def test_a_normalisation_far_from_zero_is_checked_by_float64(context: pumice.Context) -> None:
     """A float32 reference would be less exact than the device here."""
     x = (normal(4, 768) + 3000).astype(FLOAT)
     source = model(
@@ -301,7 +301,7 @@ def test_a_cast_to_rows_of_a_table_is_named_with_what_made_the_small_error(conte
         assert all("of node 'source'" in text for _, _, text in told)
 
 
-def test_what_loses_all_digits_is_named_and_not_what_makes_infinity_of_it(context: pumice.Context) -> None:
+def test_full_cancellation_is_named_and_not_the_later_infinity(context: pumice.Context) -> None:
     nodes = [
         node("MatMul", ["x", "w"], ["a"], name="far"),
         node("ReduceMean", ["a"], ["m"], name="mean", axes=[1]),
@@ -371,7 +371,7 @@ def test_tolerances_of_single_nodes_and_outputs(context: pumice.Context, spoil: 
             pumice.validate(source, [case], context=context, tolerances=wrong)  # type: ignore[arg-type]
 
 
-def test_modes_judge_nodes_alone_or_from_the_inputs_on(context: pumice.Context) -> None:
+def test_modes_check_nodes_alone_or_from_the_inputs_on(context: pumice.Context) -> None:
     source = model([node("Exp", ["x"], ["e"]), node("Relu", ["e"], ["y"])], [value("x", [4])])
     case = (normal(4),)
     alone = pumice.validate(source, [case], context=context, mode="isolated")
@@ -388,7 +388,7 @@ def test_modes_judge_nodes_alone_or_from_the_inputs_on(context: pumice.Context) 
         pumice.validate(source, [case], context=context, allow_unchecked="Relu")
 
 
-def test_names_that_the_model_does_not_have_are_refused(context: pumice.Context) -> None:
+def test_names_that_the_model_does_not_have_are_rejected(context: pumice.Context) -> None:
     source = model([node("Relu", ["x"])], [value("x", [4])])
     with pytest.raises(pumice.Error, match="tolerances.*'ghost'"):
         pumice.validate(source, [(normal(4),)], context=context, tolerances={"ghost": 1.0})
@@ -424,16 +424,16 @@ def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
 
 
 def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.validation.model_validation import Proof
+    from pumice.validation.model_validation import ModelValidation
 
     held: list[int] = []
-    judge = Proof._judge
+    judge = ModelValidation._add_node_row
 
-    def counted(self: Proof, *judged: Any) -> None:
-        held.append(sum(1 for one in self.alone.held if one != "x"))
+    def counted(self: ModelValidation, *judged: Any) -> None:
+        held.append(sum(1 for one in self.isolated.values if one != "x"))
         judge(self, *judged)
 
-    monkeypatch.setattr(Proof, "_judge", counted)
+    monkeypatch.setattr(ModelValidation, "_add_node_row", counted)
     names = ["x", *(f"t{i}" for i in range(12)), "y"]
     nodes = [node("Exp" if i % 2 else "Tanh", [a], [b]) for i, (a, b) in enumerate(itertools.pairwise(names))]
     pumice.validate(model(nodes, [value("x", [4])]), [(normal(4),)], context=context).raise_if_failed()

@@ -37,7 +37,7 @@ def embedding(dtype: str) -> onnx.ModelProto:
 @pytest.fixture(params=[False, True], ids=["at once", "in parts"])
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
-        monkeypatch.setattr(streaming, "WINDOW", 700)
+        monkeypatch.setattr(streaming, "WINDOW_BYTES", 700)
 
 
 @pytest.mark.usefixtures("window")

@@ -11,16 +11,16 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.input_sources import Generated
-from pumice.validation.input_generation import generated_inputs
+from pumice.model.input_sources import GeneratedInputs
+from pumice.validation.input_generation import generate_inputs
 
 INT, BOOL, BYTE, SIGNED = TensorProto.INT64, TensorProto.BOOL, TensorProto.UINT8, TensorProto.INT8
 FLOAT = np.float32
 
 
-def made(context: pumice.Context, *given: Any, sizes: dict[str, int] | None = None, **options: Any) -> Generated:
+def made(context: pumice.Context, *given: Any, sizes: dict[str, int] | None = None, **options: Any) -> GeneratedInputs:
     with pumice.load(model(*given, **options), context) as loaded:
-        return generated_inputs(loaded, sizes)
+        return generate_inputs(loaded, sizes)
 
 
 def transformer() -> Any:
@@ -52,7 +52,7 @@ def transformer() -> Any:
 
 def test_inputs_of_a_transformer(context: pumice.Context) -> None:
     with pumice.load(transformer(), context) as loaded:
-        found = generated_inputs(loaded, {"batch": 3, "time": 12})
+        found = generate_inputs(loaded, {"batch": 3, "time": 12})
         ids = found.arrays["ids"]
         assert (ids.shape, ids.dtype, ids.min(), ids.max()) == ((3, 12), np.int64, 0, 6)
         np.testing.assert_array_equal(found.arrays["position_ids"], np.broadcast_to(np.arange(12), (3, 12)))
@@ -63,7 +63,7 @@ def test_inputs_of_a_transformer(context: pumice.Context) -> None:
             "attended": "a mask of ones, by the nodes that read it",
         }
         assert pumice.validate(loaded, [found.arrays]).ok
-        again = generated_inputs(loaded, {"batch": 3, "time": 12})
+        again = generate_inputs(loaded, {"batch": 3, "time": 12})
         np.testing.assert_array_equal(again.arrays["ids"], ids)
 
 

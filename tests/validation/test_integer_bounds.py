@@ -9,9 +9,9 @@ import pytest
 from onnx import helper
 
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.registry import Undecided, Unproved
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")
@@ -58,7 +58,7 @@ def made(op: str, values: list[Any], errors: list[Any], **attributes: Any) -> Bo
         Bounded(value, error if error.any() else None, value.dtype) for value, error in zip(values, errors, strict=True)
     ]
     try:
-        (result,) = Runner({"": 21}, Types()).node(proto, given, dict(zip(names, given, strict=True)))
+        (result,) = Runner({"": 21}, ProgramTypes()).run_node(proto, given, dict(zip(names, given, strict=True)))
     except (Undecided, Unproved):
         return None
     assert isinstance(result, Bounded)

@@ -11,7 +11,7 @@ import fault_runner
 import pumice
 import race_runner
 from fault_models import numbers
-from pumice.validation.race import racing_step
+from pumice.validation.race import find_racing_step
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_shorter_list_has_the_tensors_of_the_whole_one(context: pumice.Context
                     assert one["array"].tobytes() == whole[one["name"]].tobytes()
                     assert one["node"] in {step["label"] for step in steps[:count]}
         assert seen == set(whole)
-        assert racing_step(loaded.program, [x], []) is None
+        assert find_racing_step(loaded.program, [x], []) is None
         with pytest.raises(pumice.BindingError, match="steps"):
             loaded.program.observe((x,), None, len(steps) + 1)
 

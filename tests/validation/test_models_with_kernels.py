@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 import pumice
 from custom_models import SOFTCAP, X
 from pumice import dv
-from pumice.validation.onnx_test_folder import expected_results
-from pumice.validation.options import Options
-from pumice.validation.model_validation import Proof
+from pumice.validation.model_validation import ModelValidation
+from pumice.validation.onnx_test_folder import compute_expected_results
+from pumice.validation.options import ValidationOptions
 from pumice.validation.reduce import Reduction
-from pumice.validation.repeatability import Repeats, Tallies
+from pumice.validation.repeatability import RepeatedRuns, ResultTallies
 
 WRONG = SOFTCAP.replace("tanh(float", "sin(float")
 SAME = "float64, and another run"
@@ -55,7 +55,7 @@ def test_other_kernels_are_another_program(context: pumice.Context, other: tuple
         assert first is not None and first.node == "cap_it"
 
 
-def test_a_candidate_is_judged_beside_a_program_with_the_kernels(context: pumice.Context) -> None:
+def test_a_candidate_is_checked_beside_a_program_with_the_kernels(context: pumice.Context) -> None:
     def right(inputs: dict[str, Any]) -> Any:
         return np.exp(2 * np.tanh(np.maximum(inputs["x"], 0) / 2)).astype("float32")
 
@@ -77,16 +77,16 @@ def test_trials_of_other_kernels_are_not_taken_up(context: pumice.Context, tmp_p
 
 def test_a_node_that_differs_is_repeated_alone(context: pumice.Context) -> None:
     with loaded(context) as one:
-        proof = Proof(one, Options({}, frozenset(), "both", repeat=2))
-        repeats, kept = Repeats(proof), Tallies()
+        proof = ModelValidation(one, ValidationOptions({}, frozenset(), "both", repeat=2))
+        repeats, kept = RepeatedRuns(proof), ResultTallies()
         kept.add("", {"r": np.maximum(X, 0), "s": np.zeros_like(X)})
         what = "node 'cap_it' alone, with waits around it"
-        assert repeats._tried(what, {"x": X}, kept, "cap_it", 0.9).startswith("the same bits in 2 runs")
+        assert repeats._try_variant(what, {"x": X}, kept, "cap_it", 0.9).startswith("the same bits in 2 runs")
         repeats.close()
         proof.close()
 
 
-def test_parts_have_the_results_of_the_references(context: pumice.Context) -> None:
+def test_submodels_have_the_results_of_the_references(context: pumice.Context) -> None:
     with loaded(context, WRONG) as one:
         made = pumice.reduce(one, [X])
         assert isinstance(made, Reduction) and set(made.expected) == {"s"}
@@ -94,7 +94,7 @@ def test_parts_have_the_results_of_the_references(context: pumice.Context) -> No
         np.testing.assert_allclose(made.expected["s"], 2 * np.tanh(given / 2), rtol=1e-6)
         explained = pumice.validate(one, [X], progress=None).explain()
         assert set(explained.expected) == {"s"}
-        assert not expected_results(explained.part, "fp32"), "without the table there is no rule"
+        assert not compute_expected_results(explained.part, "fp32"), "without the table there is no rule"
 
 
 def test_the_dv_interface_names_the_operator_that_it_lacks(context: pumice.Context) -> None:

@@ -10,9 +10,9 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.deviation import judged
+from pumice.validation.deviation import compare_tensor
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -23,7 +23,7 @@ def run(op: str, *inputs: Bounded, opset: int = 18, outputs: int = 1, **attribut
     """Evaluate the rules of one operator."""
     names = [f"i{k}" for k in range(len(inputs))]
     made = node(op, names, [f"o{k}" for k in range(outputs)], **attributes)
-    return list(Runner({"": opset}, Types("fp32")).node(made, list(inputs), {}))
+    return list(Runner({"": opset}, ProgramTypes("fp32")).run_node(made, list(inputs), {}))
 
 
 def near(numbers: Any) -> Bounded:
@@ -36,7 +36,7 @@ def exact(numbers: Any) -> Bounded:
 
 
 def is_right(actual: Any, expected: Bounded) -> bool:
-    found = judged(np.asarray(actual, expected.dtype), expected, Types("fp32"))
+    found = compare_tensor(np.asarray(actual, expected.dtype), expected, ProgramTypes("fp32"))
     return found.ok and found.verdict == "right"
 
 

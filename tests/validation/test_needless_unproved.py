@@ -208,7 +208,7 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
     product = RULES["MatMul"](
         Call("MatMul", [Bounded(a[None].astype(np.float32)), Bounded(b[:, None].astype(np.float32))])
     )[0]
-    exact = product.unrounded is not None and bool(product.unrounded.all())
+    exact = product.exact_sums is not None and bool(product.exact_sums.all())
     assert exact or most > 3  # sums of such small numbers always are
     assert not exact or most < 1e6
     if not exact:

@@ -11,20 +11,20 @@ from onnx import TensorProto, helper
 
 import pumice
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.registry import Call, Undecided, rule_of
-from pumice.validation.bounds.rule_runner import given_input
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.deviation import RIGHT, judged
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.registry import Call, Undecided, find_rule
+from pumice.validation.bounds.rule_runner import bounded_input
+from pumice.validation.deviation import RIGHT, compare_tensor
 
 Array = np.ndarray[Any, Any]
 OWN = ("HashProjection", "SuppressBoxes")
 
 
 def bounded(op: str, arrays: list[Array | None], **attributes: Any) -> list[Bounded]:
-    types = Types("fp32")
-    found = rule_of(op, "pumice")
+    types = ProgramTypes("fp32")
+    found = find_rule(op, "pumice")
     assert found is not None
-    given = [None if one is None else given_input(one, types) for one in arrays]
+    given = [None if one is None else bounded_input(one, types) for one in arrays]
     return found(Call(f"pumice::{op}", given, attributes, 1, types))
 
 
@@ -56,8 +56,8 @@ def test_hashes_are_exact(context: pumice.Context, length: int, weighted: bool) 
         (expected,) = bounded("HashProjection", arrays)
         (made,) = on_device(context, "HashProjection", arrays, 1)
         assert expected.exact
-        assert judged(made, expected, Types("fp32")).verdict == RIGHT
-        assert not judged(1 - made, expected, Types("fp32")).ok
+        assert compare_tensor(made, expected, ProgramTypes("fp32")).verdict == RIGHT
+        assert not compare_tensor(1 - made, expected, ProgramTypes("fp32")).ok
 
 
 def boxes_of(seed: int, rows: int = 9, classes: int = 3) -> list[Array | None]:
@@ -84,22 +84,22 @@ def test_boxes_are_exact_and_scores_within_the_error_of_overlaps(context: pumice
             decided += 1
             assert [one.exact for one in expected] == [True, expected[1].exact, True, True]
             for result, one in zip(made, expected, strict=True):
-                assert judged(result, one, Types("fp32")).ok
+                assert compare_tensor(result, one, ProgramTypes("fp32")).ok
             for j in range(4):  # a wrong result is found
                 wrong = made[j].copy()
                 wrong[0] += 1 << 10
-                assert not judged(wrong, expected[j], Types("fp32")).ok
+                assert not compare_tensor(wrong, expected[j], ProgramTypes("fp32")).ok
     assert decided >= 12
 
 
 def test_scores_that_rounding_may_order_otherwise_are_undecided() -> None:
     arrays = boxes_of(0)
     numbers = {"method": "linear", "threshold": 0.0, "least": 0.0, "overlap": 0.3}
-    types = Types("fp32")
+    types = ProgramTypes("fp32")
     scores = Bounded(arrays[1], np.full((9, 3), 0.2), np.float32)
-    found = rule_of("SuppressBoxes", "pumice")
+    found = find_rule("SuppressBoxes", "pumice")
     assert found is not None
-    given = [given_input(arrays[0], types), scores, given_input(arrays[2], types)]
+    given = [bounded_input(arrays[0], types), scores, bounded_input(arrays[2], types)]
     with pytest.raises(Undecided, match="too close|about as large"):
         found(Call("pumice::SuppressBoxes", given, numbers, 1, types))
 
@@ -137,4 +137,4 @@ def test_a_file_with_these_operators_is_proved() -> None:
 
 
 def test_both_operators_have_a_rule() -> None:
-    assert all(rule_of(op, "pumice") for op in OWN)
+    assert all(find_rule(op, "pumice") for op in OWN)

@@ -14,7 +14,7 @@ from corpus import store
 from corpus.case import arrays
 from pumice.validation import model_validation
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.deviation import judged
+from pumice.validation.deviation import compare_tensor
 from pumice.validation.reference import ReferenceNode
 
 REFUSED = ("sklearn_dictionaries",)
@@ -71,20 +71,22 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     """8 ULP of the storage type, at a random element."""
     random = np.random.default_rng(3)
     found: list[bool] = []
-    near = model_validation.Proof._near
+    near = model_validation.ModelValidation._compare_isolated
 
-    def spoilt(self: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def spoilt(
+        self: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
+    ) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
-                kept = self.types.storage(actual.dtype)
+                kept = self.types.storage_type(actual.dtype)
                 changed, at = actual.copy(), random.choice(places)
                 unit = 2 * kept.unit * 2.0 ** np.floor(np.log2(abs(float(changed.flat[at]))))
                 changed.flat[at] += 8 * max(unit, kept.step)
-                found.append(not judged(changed, expected, self.types).ok)
+                found.append(not compare_tensor(changed, expected, self.types).ok)
         return near(self, node, name, actual, expected)
 
-    monkeypatch.setattr(model_validation.Proof, "_near", spoilt)
+    monkeypatch.setattr(model_validation.ModelValidation, "_compare_isolated", spoilt)
     for name in TIGHT:
         stored = store.load(name)
         case = arrays(stored.inputs, stored.sizes[0])
@@ -99,9 +101,11 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
     """Right sums themselves differ from the exact ones by 8 ULP and more: there, 8 ULP do not indicate a fault."""
     random = np.random.default_rng(3)
     found: dict[bool, list[bool]] = {True: [], False: []}  # key: whether a right element is as far off
-    near = model_validation.Proof._near
+    near = model_validation.ModelValidation._compare_isolated
 
-    def spoilt(self: model_validation.Proof, node: ReferenceNode, name: str, actual: Any, expected: Any) -> Any:
+    def spoilt(
+        self: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
+    ) -> Any:
         if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
@@ -110,10 +114,10 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
                 changed, k = actual.copy(), random.integers(len(places))
                 with np.errstate(over="ignore"):
                     changed.flat[places[k]] += units[k]
-                found[bool((own >= units).any())].append(not judged(changed, expected, self.types).ok)
+                found[bool((own >= units).any())].append(not compare_tensor(changed, expected, self.types).ok)
         return near(self, node, name, actual, expected)
 
-    monkeypatch.setattr(model_validation.Proof, "_near", spoilt)
+    monkeypatch.setattr(model_validation.ModelValidation, "_compare_isolated", spoilt)
     for name in TIGHT:
         stored = store.load(name)
         case = arrays(stored.inputs, stored.sizes[0])

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.plugin.baselines import worse
+from pumice.plugin.baselines import find_regressions
 
 FLOAT = np.float32
 
@@ -64,7 +64,7 @@ def test_an_empty_output_beside_a_full_one_is_right(context: pumice.Context) -> 
     assert pumice.validate(source, [np.ones(4, FLOAT)], context=context).ok
 
 
-def test_what_is_allowed_to_be_unchecked_is_told(context: pumice.Context) -> None:
+def test_what_is_allowed_to_be_unchecked_is_reported(context: pumice.Context) -> None:
     x = np.ones(4, FLOAT)
     nothing = pumice.validate(draws(behind=False), [x], context=context, allow_unchecked=True)
     assert (nothing.ok, nothing.state) == (False, "unproved")
@@ -166,8 +166,8 @@ def test_a_baseline_without_a_number_is_no_pass(then: dict[str, Any], now: dict[
         }
 
     factors = {"error": 2.0, "dispatches": 1.0, "time": 2.0}
-    found = worse(entry(now), entry(then), factors)
+    found = find_regressions(entry(now), entry(then), factors)
     assert (said in found[0] and len(found) == 1) if said else found == []
     for key in ("dispatches", "time_ratio"):
-        assert worse(entry({}, **{key: float("nan")}), entry({}), factors)
-        assert worse(entry({}), entry({}, **{key: float("nan")}), factors)
+        assert find_regressions(entry({}, **{key: float("nan")}), entry({}), factors)
+        assert find_regressions(entry({}), entry({}, **{key: float("nan")}), factors)

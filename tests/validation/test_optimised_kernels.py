@@ -148,7 +148,7 @@ def test_a_program_is_observed_as_it_ships(context: pumice.Context, precision: s
     np.testing.assert_array_equal(tensors["y"]["array"].astype(FLOAT), result)
 
 
-def test_an_observation_refuses_what_a_call_refuses(context: pumice.Context) -> None:
+def test_an_observation_rejects_what_a_call_rejects(context: pumice.Context) -> None:
     with pumice.load(chain(), context) as loaded:
         with pytest.raises(pumice.BindingError, match="x"):
             loaded.program.observe(())
@@ -224,7 +224,7 @@ def digits() -> bytes:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("without", [[], ["subgroupShuffle"]])
-def test_a_product_with_its_softmax_is_proved(context: pumice.Context, precision: str, without: list[str]) -> None:
+def test_a_matmul_with_its_softmax_is_proved(context: pumice.Context, precision: str, without: list[str]) -> None:
     rows = RANDOM.standard_normal((3, 65)).astype(FLOAT)
     with pumice.Context(f"uuid:{context.info.uuid}", without=without) as device:
         report = pumice.validate(digits(), [rows], context=device, precision=precision)
@@ -242,7 +242,7 @@ def told_of(report: pumice.ValidationReport) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("reference", ["onnx", "onnxruntime"])
 @pytest.mark.parametrize("mode", ["isolated", "both"])
-def test_runtimes_judge_the_kernels_that_ship(context: pumice.Context, reference: str, mode: str) -> None:
+def test_runtimes_check_the_kernels_that_ship(context: pumice.Context, reference: str, mode: str) -> None:
     if reference == "onnxruntime":
         pytest.importorskip("onnxruntime")
 
@@ -271,12 +271,12 @@ def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[
             made = evaluate(member, arrays)
             return change(dict(made)) if member.op == op else made
 
-        return member_evaluation.by_members(members, read, runner, other)
+        return member_evaluation.evaluate_members(members, read, runner, other)
 
-    monkeypatch.setattr(references, "by_members", by_members)
+    monkeypatch.setattr(reference_oracles, "evaluate_members", by_members)
 
 
-def test_a_reference_that_contradicts_the_rules_inside_a_kernel_is_told(
+def test_a_reference_that_contradicts_the_rules_inside_a_kernel_is_reported(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluating(monkeypatch, "Relu", lambda made: {name: array + 1 for name, array in made.items()})
@@ -298,7 +298,7 @@ def test_a_member_that_a_reference_cannot_run_leaves_its_kernel_to_the_rules(
     assert told_of(report) == {"r": ("right", note), "y": ("right", "")}
 
 
-def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.Context) -> None:
+def test_kernels_of_control_flow_say_that_the_rules_check_them(context: pumice.Context) -> None:
     branch = [
         helper.make_graph([node(op, ["x"], ["b"], name=op.lower())], op, [], [value("b", [4])])
         for op in ("Exp", "Tanh")
@@ -318,7 +318,7 @@ def test_kernels_of_control_flow_say_that_the_rules_judge_them(context: pumice.C
 # ---- tolerances of members
 
 
-def test_a_tolerance_of_a_node_that_is_fused_away_is_held_to(context: pumice.Context) -> None:
+def test_a_tolerance_of_a_fused_node_is_applied(context: pumice.Context) -> None:
     """No kernel stores the result of the node, so only the unfused program can be checked."""
     report = pumice.validate(chain(), [image()], context=context, tolerances={"conv": 1e-12})
     assert report.state == "wrong" and not report.ok

@@ -11,9 +11,9 @@ import pytest
 
 import pumice
 from onnx_models import gemm
-from pumice.validation.page import compact, page
-from pumice.validation.view.charts import beyond_fp16, error_chart, range_chart
-from pumice.validation.view.graph_drawing import HEIGHT, WIDTH, layout, picture
+from pumice.validation.page import make_notebook_view, make_page
+from pumice.validation.view.charts import describe_fp16_overflow, error_chart, range_chart
+from pumice.validation.view.graph_drawing import HEIGHT, WIDTH, compute_layout, draw_graph
 from report_records import HOSTILE, long_record, overflowing, report_of
 
 _EMPTY = {"meta"}
@@ -27,26 +27,26 @@ class Read(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.data: list[Any] = []
-        self.open: list[str] = []
+        self.undecided_values: list[str] = []
         self.feed(text)
         self.close()
-        assert self.open == []
+        assert self.undecided_values == []
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
         self.elements.append((tag, dict(attrs)))
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.elements.append((tag, dict(attrs)))
-        self.open.append(tag)
+        self.undecided_values.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        assert self.undecided_values.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
+        if self.undecided_values and self.undecided_values[-1] == "script":
             if self.elements[-1][1].get("type") == "application/json":
                 self.data.append(json.loads(data))
-        elif self.open and self.open[-1] != "style":
+        elif self.undecided_values and self.undecided_values[-1] != "style":
             self.texts.append(data)
 
     def count(self, tag: str) -> int:
@@ -60,7 +60,7 @@ def record(context: pumice.Context) -> Any:
 
 
 def test_a_page_says_all_that_a_record_does(record: Any) -> None:
-    read = Read(page([record], "A trial"))
+    read = Read(make_page([record], "A trial"))
     text = " ".join(read.texts)
     assert text.index("Findings") < text.index("Error against bound") < text.index("Tensors")
     for row in record["rows"]:
@@ -74,7 +74,7 @@ def test_a_page_says_all_that_a_record_does(record: Any) -> None:
 
 
 def test_a_page_asks_for_nothing(record: Any) -> None:
-    read = Read(page([record], "t"))
+    read = Read(make_page([record], "t"))
     for tag, attributes in read.elements:
         assert tag not in ("img", "link", "iframe", "object", "base", "form")
         assert "src" not in attributes
@@ -85,7 +85,7 @@ def test_a_page_asks_for_nothing(record: Any) -> None:
 
 
 def test_ids_are_unique_and_links_lead_somewhere(record: Any) -> None:
-    read = Read(page([record, record], "t"))
+    read = Read(make_page([record, record], "t"))
     ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for tag, attributes in read.elements if tag == "a"]
@@ -94,7 +94,7 @@ def test_ids_are_unique_and_links_lead_somewhere(record: Any) -> None:
 
 
 def test_hostile_names_stay_text(record: Any) -> None:
-    plain_page, hostile = (Read(page([self_named(record, name)], name)) for name in ("a", HOSTILE))
+    plain_page, hostile = (Read(make_page([self_named(record, name)], name)) for name in ("a", HOSTILE))
     assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in plain_page.elements]
     names = [sorted(attributes) for _, attributes in hostile.elements]
     assert names == [sorted(attributes) for _, attributes in plain_page.elements]
@@ -134,7 +134,7 @@ def self_named(record: dict[str, Any], name: str) -> dict[str, Any]:
 def test_several_reports_are_a_matrix(context: pumice.Context, record: Any) -> None:
     right = report_of(context, gemm(), "fp32").as_dict() | {"model": "products"}
     other = right | {"precision": "bf16", "device": {"name": "another device"}}
-    read = Read(page([record, right, other], "t"))
+    read = Read(make_page([record, right, other], "t"))
     text = " ".join(read.texts)
     for name in (f"{record['device']['name']}, fp16", f"{record['device']['name']}, fp32", "another device, bf16"):
         assert name in text
@@ -147,16 +147,16 @@ def test_several_reports_are_a_matrix(context: pumice.Context, record: Any) -> N
 
 
 def test_a_page_without_reports_says_so() -> None:
-    text = " ".join(Read(page([], "t")).texts)
+    text = " ".join(Read(make_page([], "t")).texts)
     assert "no report" in text
     assert "right" not in text
 
 
 def test_a_policy_is_shown(record: Any) -> None:
-    read = Read(page([{**record, "policy": {"mul*": "fp32", "default": "fp16"}}], "t"))
+    read = Read(make_page([{**record, "policy": {"mul*": "fp32", "default": "fp16"}}], "t"))
     assert "Precision by node" in read.texts
     assert read.texts.index("default") < read.texts.index("mul*")
-    assert "Precision by node" not in Read(page([record], "t")).texts
+    assert "Precision by node" not in Read(make_page([record], "t")).texts
 
 
 def test_a_kernel_is_shown_at_each_of_its_members(record: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_kernel_is_shown_at_each_of_its_members(record: Any) -> None:
         *(row for row in record["rows"] if row["program"] != "kernels"),
         {**record["rows"][0], "program": "kernels", "members": ["squared", "add.y"], "kernel": "map"},
     ]
-    read = Read(page([{**record, "rows": rows}], "t"))
+    read = Read(make_page([{**record, "rows": rows}], "t"))
     (data,) = read.data
     # Spots are x, four nodes and y; the kernel's row has index 5.
     assert data["nodes"] == [[], [0, 5], [1], [2], [3, 5], [4]]
@@ -178,7 +178,7 @@ def test_a_notebook_shows_the_charts_without_a_script(context: pumice.Context) -
     assert read.count("svg") == 3
     assert read.count("script") == read.count("style") == 0
     assert report.summary in " ".join(read.texts)
-    assert compact({**report.as_dict(), "rows": []}) == ""
+    assert make_notebook_view({**report.as_dict(), "rows": []}) == ""
 
 
 # ---- the graph
@@ -186,12 +186,12 @@ def test_a_notebook_shows_the_charts_without_a_script(context: pumice.Context) -
 
 def test_nodes_are_below_what_they_read_and_apart(record: Any) -> None:
     graph = long_record(record, 300)["graph"]
-    placed = layout(graph)
-    assert len(placed.spots) == 303
+    placed = compute_layout(graph)
+    assert len(placed.boxes) == 303
     for source, target in placed.edges:
-        assert placed.spots[source].y < placed.spots[target].y
+        assert placed.boxes[source].y < placed.boxes[target].y
     rows: dict[float, list[float]] = {}
-    for spot in placed.spots:
+    for spot in placed.boxes:
         rows.setdefault(spot.y, []).append(spot.x)
         assert WIDTH / 2 <= spot.x <= placed.width - WIDTH / 2
         assert HEIGHT / 2 <= spot.y <= placed.height - HEIGHT / 2
@@ -204,9 +204,9 @@ def test_a_layer_is_as_deep_as_the_longest_path_to_it() -> None:
         return {"name": name, "op": "Add", "inputs": list(inputs), "outputs": [name]}
 
     nodes = [node("a", "x"), node("b", "a"), node("c", "a", "b"), node("d", "late", "c")]
-    placed = layout({"inputs": ["x", "late", "unread"], "outputs": ["d"], "nodes": nodes})
-    levels = sorted({spot.y for spot in placed.spots})
-    at = {spot.name: levels.index(spot.y) for spot in placed.spots if spot.kind != "output"}
+    placed = compute_layout({"inputs": ["x", "late", "unread"], "outputs": ["d"], "nodes": nodes})
+    levels = sorted({spot.y for spot in placed.boxes})
+    at = {spot.name: levels.index(spot.y) for spot in placed.boxes if spot.kind != "output"}
     assert at == {"x": 0, "a": 1, "b": 2, "c": 3, "late": 3, "d": 4}  # an input is directly above its reader
 
 
@@ -223,13 +223,13 @@ def test_no_edge_goes_through_a_node() -> None:
         for i, name in enumerate(names)
     ]
     graph = {"inputs": ["x"], "outputs": ["n29"], "nodes": nodes}
-    placed = layout(graph)
-    ys = sorted({spot.y for spot in placed.spots})
-    shown = picture(graph, {})
+    placed = compute_layout(graph)
+    ys = sorted({spot.y for spot in placed.boxes})
+    shown = draw_graph(graph, {})
     straight = re.findall(r"[ ,](-?\d+) (\d+)V(\d+)", shown)
     assert len(straight) == 27
     for x, top, bottom in straight:
-        for spot in placed.spots:
+        for spot in placed.boxes:
             crossed = float(top) < spot.y < float(bottom)
             assert not crossed or abs(float(x) - spot.x) >= WIDTH / 2
     assert len(ys) == 32
@@ -238,13 +238,13 @@ def test_no_edge_goes_through_a_node() -> None:
 
 
 def test_an_empty_graph_is_a_picture() -> None:
-    assert picture({}, {}).startswith("<svg")
+    assert draw_graph({}, {}).startswith("<svg")
 
 
 def test_what_is_read_from_afar_is_named(record: Any) -> None:
-    shown = picture(long_record(record, 100)["graph"], {})
+    shown = draw_graph(long_record(record, 100)["graph"], {})
     assert len(re.findall(r'class="far"[^>]*>mask<', shown)) == 2  # two of the three readers are far away
-    assert picture(record["graph"], {}).count("far") == 1  # only the path, which is empty
+    assert draw_graph(record["graph"], {}).count("far") == 1  # only the path, which is empty
 
 
 # ---- charts
@@ -262,11 +262,14 @@ def test_ranges_are_against_fp16(record: Any) -> None:
     chart = range_chart(record["rows"])
     assert "65504" in chart
     # The node's tensor, and the same tensor as the optimised program's kernel stores it.
-    assert [row["program"] for row in record["rows"] if beyond_fp16(row["statistics"])] == ["nodes", "kernels"]
+    assert [row["program"] for row in record["rows"] if describe_fp16_overflow(row["statistics"])] == [
+        "nodes",
+        "kernels",
+    ]
     assert "2 are beyond its largest number" in chart
     big = next(row for row in record["rows"] if row["output"] == "big")
     assert big["statistics"]["infinities"] == 8
-    assert beyond_fp16(big["statistics"]) == "overflows"
+    assert describe_fp16_overflow(big["statistics"]) == "overflows"
     small = {"least": -1.0, "most": 1.0, "smallest": 1e-9, "reference": None}
-    assert beyond_fp16(small) == "loses small numbers"
-    assert beyond_fp16({**small, "smallest": 1e-6}) == beyond_fp16(None) == ""
+    assert describe_fp16_overflow(small) == "loses small numbers"
+    assert describe_fp16_overflow({**small, "smallest": 1e-6}) == describe_fp16_overflow(None) == ""

@@ -10,7 +10,7 @@ import pytest
 
 import chromium
 import pumice
-from pumice.validation.page import page
+from pumice.validation.page import make_page
 from report_records import HOSTILE, long_record, overflowing, report_of
 
 pytestmark = pytest.mark.skipif(chromium.installed() is None, reason="Chromium is not installed")
@@ -24,7 +24,7 @@ def shown(tmp_path: Path) -> Iterator[Shown]:
 
     def show(records: Any, width: int = 1280, dark: bool = False) -> chromium.Page:
         path = tmp_path / "page.html"
-        path.write_text(page(records, HOSTILE), encoding="utf-8")
+        path.write_text(make_page(records, HOSTILE), encoding="utf-8")
         browser = chromium.Page(tmp_path / f"profile{len(opened)}", width, dark=dark)
         opened.append(browser)
         browser.open(path)

@@ -14,11 +14,11 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation import streaming
-from pumice.validation.bounds import lazy_values, blockwise, bounded, block_ranges
-from pumice.validation.bounds.lazy_values import Collector, Packed, packed
+from pumice.validation.bounds import block_ranges, blockwise, bounded, lazy_values
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.bounds.lazy_values import BlockAssembler, PackedValue, pack_value
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
 
 FLOAT = np.float32
 SIDE = 512
@@ -107,9 +107,9 @@ def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cuts, blocks, blockwise, bounded):
-        monkeypatch.setattr(module, "BLOCK", SMALL)
-    monkeypatch.setattr(blockwise, "LEAST_ROWS", 16)
+    for module in (block_ranges, lazy_values, blockwise, bounded):
+        monkeypatch.setattr(module, "BLOCK_ELEMENTS", SMALL)
+    monkeypatch.setattr(blockwise, "MIN_BLOCK_ROWS", 16)
 
 
 @pytest.mark.parametrize("mode", ["isolated", "both"])
@@ -124,7 +124,7 @@ def test_twice_the_largest_activations_are_kept(
     mode: str,
 ) -> None:
     """With eager evaluation and stored fp64 tensors, the factor was 2 (U-Net) to 12."""
-    monkeypatch.setattr(streaming, "WINDOW", (2 if precision == "fp16" else 4) * SIDE * SIDE)  # of one tensor
+    monkeypatch.setattr(streaming, "WINDOW_BYTES", (2 if precision == "fp16" else 4) * SIDE * SIDE)  # of one tensor
     # The fp16 program stores the sums of residual blocks twice, in fp16 and in fp32.
     assert peak(context, make(), precision, mode) <= (
         2.2 if (make, precision, mode) == (residual, "fp16", "both") else 2
@@ -140,8 +140,8 @@ def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:
 def test_what_is_packed_bounds_what_it_was(small_blocks: None) -> None:
     """The error includes the distance that packing loses."""
     device, exact = numbers()
-    kept = packed(exact, device)
-    assert isinstance(kept, Packed)
+    kept = pack_value(exact, device)
+    assert isinstance(kept, PackedValue)
     assert (np.abs(kept.value - exact.value) + exact.errors() <= kept.errors()).all()
     assert (kept.errors() <= exact.errors() * (1 + 1e-6)).all()
 
@@ -156,8 +156,8 @@ def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil
         error[20000] = 0.0
     else:
         error[20000] = 1e60
-    kept = packed(exact.with_error(error), device)
-    assert not isinstance(kept, Packed)
+    kept = pack_value(exact.with_error(error), device)
+    assert not isinstance(kept, PackedValue)
     assert kept.value[20000:].tolist() == exact.value[20000:].tolist()
     assert kept.errors()[20000:].tolist() == error[20000:].tolist()
     assert (np.abs(kept.value[:20000] - exact.value[:20000]) <= 1e-14).all()
@@ -165,16 +165,16 @@ def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil
 
 def test_integers_are_kept_as_they_are(small_blocks: None) -> None:
     whole = np.arange(1 << 15)
-    joined = Collector(whole.shape, whole)
-    for index in block_ranges.blocks(whole.shape):
-        joined.add(index, Bounded(whole[index]))
-    assert joined.value().value.tolist() == whole.tolist()
+    joined = BlockAssembler(whole.shape, whole)
+    for index in block_ranges.iter_blocks(whole.shape):
+        joined.add_block(index, Bounded(whole[index]))
+    assert joined.assemble().value.tolist() == whole.tolist()
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 4, 1, 6), (9,), (0, 3), (2, 100)])
 def test_blocks_are_all_of_a_tensor_once(shape: tuple[int, ...]) -> None:
     seen = np.zeros(shape, int)
-    for index in block_ranges.blocks(shape, most=8):
+    for index in block_ranges.iter_blocks(shape, max_elements=8):
         seen[index] += 1
         assert seen[index].size <= max(8, shape[-1])
     assert (seen == 1).all()
@@ -240,17 +240,17 @@ def inputs_of(op: str) -> list[Bounded]:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("op", sorted(blockwise.BLOCKWISE))
 def test_blocks_are_evaluated_as_the_whole(monkeypatch: pytest.MonkeyPatch, op: str, precision: str) -> None:
-    types = Types(precision)
+    types = ProgramTypes(precision)
     inputs = inputs_of(op)
     proto = onnx.helper.make_node(op, [f"i{k}" for k in range(len(inputs))], ["y"], **ATTRIBUTES.get(op, {}))
     runner = Runner({"": 23}, types)
     made = []
     for most in (1 << 40, 64):
-        for module in (cuts, blocks, blockwise, bounded):
-            monkeypatch.setattr(module, "BLOCK", most)
-        plan = blockwise.blockwise(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
+        for module in (block_ranges, lazy_values, blockwise, bounded):
+            monkeypatch.setattr(module, "BLOCK_ELEMENTS", most)
+        plan = blockwise.plan_blocks(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
         assert (plan is None) == (most > 64)
-        made.append(runner.node(proto, list(inputs), {})[0])
+        made.append(runner.run_node(proto, list(inputs), {})[0])
     whole, joined = made
     assert isinstance(whole, Bounded) and isinstance(joined, Bounded)
     np.testing.assert_allclose(joined.value, whole.value, rtol=1e-14, strict=True)

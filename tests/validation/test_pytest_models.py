@@ -14,7 +14,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 import pumice
 from onnx_models import gemm, model, node, value
 from plugin_project import VALIDATE, PluginProject, X, expected_of_gemm, write_data_set
-from pumice.validation.stored_outputs import compared
+from pumice.validation.stored_outputs import compare_stored_outputs
 
 
 def gemm_project(project: PluginProject) -> None:
@@ -71,7 +71,7 @@ def test_the_configuration_names_folders(plugin_project: PluginProject) -> None:
     plugin_project.run("models/first").assert_outcomes(passed=1)
 
 
-def test_what_is_no_folder_is_refused(plugin_project: PluginProject) -> None:
+def test_what_is_no_folder_is_rejected(plugin_project: PluginProject) -> None:
     result = plugin_project.run("--pumice-models=missing")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "expected a folder, given" in result.stderr.str()
@@ -174,25 +174,25 @@ def test_the_pretrained_models_give_what_was_stored_of_them(plugin_project: Plug
 
 def test_a_stored_result_is_within_the_bound_and_one_rounding(context: pumice.Context) -> None:
     with pumice.load(gemm(), context) as loaded:
-        rows = compared(loaded, {"x": X}, expected_of_gemm())
+        rows = compare_stored_outputs(loaded, {"x": X}, expected_of_gemm())
         assert [(row.output, row.verdict) for row in rows] == [("y", "right"), ("sum", "right")]
-        (half,) = compared(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"].astype("float16")})
+        (half,) = compare_stored_outputs(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"].astype("float16")})
         assert half.verdict == "wrong" and half.deviation and half.deviation.kind == "wrong shape or dtype"
         allowed = rows[1].deviation.allowed if rows[1].deviation else 0.0
         for share, verdict in ((0.4, "right"), (2.5, "wrong")):
-            (row,) = compared(loaded, {"x": X}, {"sum": changed(share * allowed)["sum"]})
+            (row,) = compare_stored_outputs(loaded, {"x": X}, {"sum": changed(share * allowed)["sum"]})
             assert row.verdict == verdict
         assert 0 < allowed < 1e-5
 
 
-def test_a_refusal_tells_all_three_values(context: pumice.Context) -> None:
+def test_a_rejection_reports_all_three_values(context: pumice.Context) -> None:
     with pumice.load(gemm(), context) as loaded:
-        (row,) = compared(loaded, {"x": X}, {"sum": changed(0.5)["sum"]})
+        (row,) = compare_stored_outputs(loaded, {"x": X}, {"sum": changed(0.5)["sum"]})
         assert "is stored at [1, 2], the reference has" in str(row)
         assert "apart by 0.5, allowed" in str(row)
         assert f"the device has {row.device}" in str(row)
         assert row.device == pytest.approx(expected_of_gemm()["sum"][1, 2])
-        (shape,) = compared(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"][:1]})
+        (shape,) = compare_stored_outputs(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"][:1]})
         assert str(shape) == "output 'sum': float32[1, 3] is stored, the model makes float32[2, 3]"
         assert row.as_dict()["verdict"] == "wrong"
 
@@ -201,8 +201,8 @@ def test_integers_are_equal_to_the_stored_ones(context: pumice.Context) -> None:
     proto = model([node("ArgMax", ["x"], axis=1, keepdims=0)])
     with pumice.load(proto, context) as loaded:
         best = X.argmax(axis=1)
-        assert [row.verdict for row in compared(loaded, {"x": X}, {"y": best})] == ["right"]
-        assert [row.verdict for row in compared(loaded, {"x": X}, {"y": best - 1})] == ["wrong"]
+        assert [row.verdict for row in compare_stored_outputs(loaded, {"x": X}, {"y": best})] == ["right"]
+        assert [row.verdict for row in compare_stored_outputs(loaded, {"x": X}, {"y": best - 1})] == ["wrong"]
 
 
 # ---- baselines
@@ -336,7 +336,7 @@ def test_what_is_wrong_becomes_no_baseline(plugin_project: PluginProject) -> Non
         (["--pumice-factors=time=fast"], "time: expected a number"),
     ],
 )
-def test_baselines_that_cannot_be_are_refused(
+def test_baselines_that_cannot_be_are_rejected(
     plugin_project: PluginProject, arguments: list[str], message: str
 ) -> None:
     result = plugin_project.run(*arguments)

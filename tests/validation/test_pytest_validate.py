@@ -173,7 +173,7 @@ def test_states_are_expected_by_driver(plugin_project: PluginProject, context: p
     }
 
 
-def test_a_flaky_test_that_passes_is_told(plugin_project: PluginProject) -> None:
+def test_a_flaky_test_that_passes_is_reported(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", STATES)
     given = expect(plugin_project, {"test": "test_right", "expect": "flaky"})
     result = plugin_project.run(given)
@@ -221,7 +221,7 @@ def test_two(pumice_context):
     result.stdout.fnmatch_lines(["*expect: expected one of pass, fail, flaky, given 'fails'*"])
 
 
-def test_expectations_of_no_test_are_told(plugin_project: PluginProject) -> None:
+def test_expectations_of_no_test_are_reported(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", STATES)
     given = expect(plugin_project, {"test": "test_wrong", "expect": "fail"}, {"test": "test_wrnog", "expect": "fail"})
     result = plugin_project.run(given)
@@ -248,11 +248,11 @@ def test_the_configuration_names_the_file(plugin_project: PluginProject) -> None
         ('{"expectations": [{"test": "a", "expect": 3}]}', "expected a table of texts"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused(plugin_project: PluginProject, text: str, message: str) -> None:
+def test_a_file_that_says_something_else_is_rejected(plugin_project: PluginProject, text: str, message: str) -> None:
     with pytest.raises(pytest.UsageError, match=message):
-        expectations.read(plugin_project.write("expect.json", text))
+        expectations.read_expectations(plugin_project.write("expect.json", text))
     with pytest.raises(pytest.UsageError, match="No such file"):
-        expectations.read(plugin_project.path / "missing.json")
+        expectations.read_expectations(plugin_project.path / "missing.json")
 
 
 @pytest.mark.parametrize(
@@ -274,4 +274,4 @@ def test_versions_are_patterns_or_comparisons(wanted: str, fits: bool) -> None:
     class Info:
         driver_info = "Mesa 22.3.6 (LLVM 15.0.6)"
 
-    assert expectations.version_fits(Info(), wanted) is fits  # type: ignore[arg-type]
+    assert expectations.matches_version(Info(), wanted) is fits  # type: ignore[arg-type]

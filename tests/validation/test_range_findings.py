@@ -49,14 +49,14 @@ def test_integers_beyond_their_type_are_counted(context: pumice.Context) -> None
     assert not told(pumice.validate(source, [x / FLOAT(4)], context=context))
 
 
-def test_a_cast_beyond_its_integers_is_told(context: pumice.Context) -> None:
+def test_a_cast_beyond_its_integers_is_reported(context: pumice.Context) -> None:
     source = model([node("Cast", ["x"], ["y"], name="cast", to=TensorProto.INT8)], [value("x", [4])])
     report = pumice.validate(source, [np.array([1, 127.5, 300, -128.9], FLOAT)], context=context)
     assert [(one.kind, one.number) for one in told(report).values()] == [("saturated integers", 1)]
     assert not told(pumice.validate(source, [np.array([1, 127.5, 0, -128.9], FLOAT)], context=context))
 
 
-def test_a_constant_that_is_held_at_the_limit_is_told(context: pumice.Context) -> None:
+def test_a_constant_clamped_to_the_limit_is_reported(context: pumice.Context) -> None:
     lowest = np.array([0, np.finfo(FLOAT).min, 1, 2], FLOAT)  # of a mask; infinity in bfloat16
     source = model([node("Add", ["x", "m"], ["y"], name="masks")], [value("x", [4])], constants={"m": lowest})
     x = RANDOM.standard_normal(4).astype(FLOAT)
@@ -66,7 +66,7 @@ def test_a_constant_that_is_held_at_the_limit_is_told(context: pumice.Context) -
     assert not told(pumice.validate(source, [x], context=context))
 
 
-def test_a_constant_for_which_a_node_computes_in_float32_is_told(context: pumice.Context) -> None:
+def test_a_constant_for_which_a_node_computes_in_float32_is_reported(context: pumice.Context) -> None:
     nodes = [node("Mul", ["x", "k"], ["t"], name="times"), node("Neg", ["t"], ["y"], name="neg")]  # one kernel
     source = model(nodes, [value("x", [4])], constants={"k": np.array(1e5, FLOAT)})
     x = np.array([1e-3, 1, 2, 3], FLOAT)
@@ -78,7 +78,7 @@ def test_a_constant_for_which_a_node_computes_in_float32_is_told(context: pumice
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_weights_that_become_zero_or_lose_their_digits_are_told(context: pumice.Context, precision: str) -> None:
+def test_weights_that_underflow_or_lose_precision_are_reported(context: pumice.Context, precision: str) -> None:
     least = 1e-9 if precision == "fp16" else 1e-42
     w = RANDOM.standard_normal((64, 8))
     w[:, 0] *= least
@@ -104,7 +104,7 @@ def test_weights_of_usual_sizes_are_not_told_of(context: pumice.Context, precisi
     assert not told(pumice.validate(weights("MatMul", w, [2, 64]), [x], context=context, precision=precision))
 
 
-def test_numbers_below_the_normal_ones_that_become_zero_are_told() -> None:
+def test_numbers_below_the_normal_ones_that_become_zero_are_reported() -> None:
     """Reported for a device that flushes denormals, not for one that supports them."""
     source = model([node("Mul", ["x", "x"], ["a"], name="square"), node("Neg", ["a"], ["y"], name="neg")])
     x = np.full((5, 4), 1e-20, FLOAT)

@@ -67,7 +67,7 @@ def test_two_nodes_that_are_apart_stay(context: pumice.Context) -> None:
     assert ops_of(found.proto) == ["Sigmoid", "Softmax"]
 
 
-def test_what_is_cut_off_is_an_input_with_the_devices_numbers(context: pumice.Context) -> None:
+def test_a_cut_edge_becomes_an_input_with_the_devices_numbers(context: pumice.Context) -> None:
     found = reduced(context, lambda proto, inputs: "Exp" in ops_of(proto) and all(len(a) == 6 for a in inputs.values()))
     with pumice.load(chain(), context) as whole:
         np.testing.assert_array_equal(found.expected["y"], np.exp(np.float64(found.inputs["k"])).astype(np.float32))
@@ -84,7 +84,7 @@ def test_results_that_do_not_matter_go(context: pumice.Context) -> None:
     assert len(found.proto.graph.output) == 1
 
 
-def test_depths_of_products_shrink_with_their_weights(context: pumice.Context) -> None:
+def test_k_of_matmuls_shrinks_with_their_weights(context: pumice.Context) -> None:
     """An axis of an input and one of a constant are halved together."""
 
     def fails(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
@@ -97,7 +97,7 @@ def test_depths_of_products_shrink_with_their_weights(context: pumice.Context) -
     assert (list(weights.dims), [array.shape for array in found.inputs.values()]) == ([1, 1], [(1, 1)])
 
 
-def test_a_part_that_does_not_run_does_not_fail(context: pumice.Context) -> None:
+def test_a_submodel_that_does_not_run_does_not_fail(context: pumice.Context) -> None:
     def fails(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
         if len(proto.graph.node) < 12:
             raise pumice.GraphError("not runnable")
@@ -120,7 +120,7 @@ def test_branches_take_what_they_capture(context: pumice.Context) -> None:
     assert set(found.inputs) == {"c", "t"}
 
 
-def test_a_sequence_is_not_cut(context: pumice.Context) -> None:
+def test_a_sequence_is_not_split(context: pumice.Context) -> None:
     nodes = [
         node("SplitToSequence", ["x"], ["s"], name="split", axis=0),
         node("ConcatFromSequence", ["s"], ["c"], name="join", axis=0),
@@ -132,7 +132,7 @@ def test_a_sequence_is_not_cut(context: pumice.Context) -> None:
     assert ops_of(found.proto) == ["SplitToSequence", "ConcatFromSequence"]
 
 
-def test_a_model_that_is_right_is_refused(context: pumice.Context) -> None:
+def test_a_model_that_is_right_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.Error, match="expected a model that fails, given one that does not"):
         pumice.reduce(chain(), [X], context=context)
     with pytest.raises(pumice.Error, match="expected a part that fails"):
@@ -188,7 +188,7 @@ def test_what_differs_from_run_to_run_is_reduced_too(name: str, ops: list[str], 
     assert "The part differs from run to run by itself" in text["text"]
 
 
-def test_the_command_writes_the_part(tmp_path: Path) -> None:
+def test_the_command_writes_the_submodel(tmp_path: Path) -> None:
     fault = BY_NUMBER[9]
     folder = replaced(tmp_path / "shaders", fault.path, fault.old, fault.new, fault.count)
     sample = SAMPLES[fault.sample]()
@@ -213,7 +213,7 @@ def test_the_command_looks_for_what_differs(tmp_path: Path) -> None:
     assert_is_an_example(tmp_path / "small")
 
 
-def test_the_command_refuses_what_is_right_and_folders_in_use(
+def test_the_command_rejects_right_models_and_folders_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "model.onnx")

@@ -17,7 +17,7 @@ from onnx_models import gemm, model, node, value
 from pumice.base.errors import InputError
 from pumice.tools.cli import main
 from pumice.validation import reference_inputs
-from pumice.validation.reference_inputs import ReferenceValues, SingleNodes
+from pumice.validation.reference_inputs import ReferenceValues, SingleNodePrograms
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -72,7 +72,7 @@ def test_a_fault_behind_an_overflow_is_found(context: pumice.Context, spoil: Cal
     assert report.state == "wrong"
 
 
-def test_what_is_not_judged_is_said(context: pumice.Context) -> None:
+def test_what_is_not_checked_is_reported(context: pumice.Context) -> None:
     report = reported(gemm(), X, context=context)
     text = next(one.text for one in report.findings if one.kind == "kernels not judged")
     assert "the program as it ships did not run" in text
@@ -83,7 +83,7 @@ def test_what_is_not_judged_is_said(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", {"default": "fp16", "less": "fp32", "tanh": "fp32"}])
-def test_nodes_are_judged_at_their_own_precision(context: pumice.Context, precision: Any) -> None:
+def test_nodes_are_checked_at_their_own_precision(context: pumice.Context, precision: Any) -> None:
     report = reported(overflowing(), X / FLOAT(1e3), context=context, precision=precision)
     assert report.state == "right"
     judged = {row.node: row.judged for row in report.rows}
@@ -125,7 +125,7 @@ def test_sizes_that_nodes_compute_and_constants_that_they_fold_are_given(context
     assert {"Reshape", "MatMul"} <= {row.op for row in report.rows}
 
 
-def test_what_cannot_run_by_itself_is_unproved_and_what_follows_is_judged(context: pumice.Context) -> None:
+def test_what_cannot_run_by_itself_is_unproved_and_what_follows_is_checked(context: pumice.Context) -> None:
     nodes = [
         node("SequenceConstruct", ["x", "x"], ["s"]),
         node("ConcatFromSequence", ["s"], ["c"], axis=0),
@@ -147,7 +147,7 @@ def test_behind_what_no_rule_covers_the_devices_result_goes_on(context: pumice.C
     assert [row.verdict for row in report.rows] == ["unproved", "right"]
 
 
-def test_functions_of_the_callers_judge_too(context: pumice.Context) -> None:
+def test_functions_of_the_callers_check_too(context: pumice.Context) -> None:
     def relu(_: Any, inputs: list[Any]) -> Any:
         return np.maximum(inputs[0], 0) + 1
 
@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "text"), REFUSED, ids=[one[1] for one in REFUSED])
-def test_the_argument_is_refused_where_it_says_nothing(options: dict[str, Any], text: str) -> None:
+def test_the_argument_is_rejected_where_it_says_nothing(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=r"validate: inputs: ") as caught:
         pumice.validate(gemm(), [(X,)], **options)
     assert text in str(caught.value)
@@ -191,7 +191,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
 ) -> None:
     alive: list[set[int]] = []
     opened: set[int] = set()
-    load, close = reference_inputs.Setup.load, pumice.Model.close
+    load, close = reference_inputs.LoadSetup.load, pumice.Model.close
 
     def loading(self: Any, part: Any) -> Any:
         made = load(self, part)
@@ -203,7 +203,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
         opened.discard(id(self))
         close(self)
 
-    monkeypatch.setattr(reference_inputs.Setup, "load", loading)
+    monkeypatch.setattr(reference_inputs.LoadSetup, "load", loading)
     monkeypatch.setattr(pumice.Model, "close", closing)
 
     def interrupt(done: int, total: int) -> None:
@@ -223,7 +223,7 @@ def test_of_many_tensors_those_are_kept_that_nodes_still_read(
     names = ["x", *(f"t{k}" for k in range(count - 1)), "y"]
     nodes = [node("Sigmoid" if k % 2 else "Neg", [names[k]], [names[k + 1]]) for k in range(count)]
     held: list[int] = []
-    run = SingleNodes.run
+    run = SingleNodePrograms.run
     values: list[ReferenceValues] = []
     begin = ReferenceValues.__init__
 
@@ -231,12 +231,12 @@ def test_of_many_tensors_those_are_kept_that_nodes_still_read(
         begin(self, *given)
         values.append(self)
 
-    def running(self: SingleNodes, *given: Any) -> Any:
-        held.append(sum(one.nbytes for one in values[0]._held.values()))
+    def running(self: SingleNodePrograms, *given: Any) -> Any:
+        held.append(sum(one.nbytes for one in values[0]._values.values()))
         return run(self, *given)
 
     monkeypatch.setattr(ReferenceValues, "__init__", beginning)
-    monkeypatch.setattr(SingleNodes, "run", running)
+    monkeypatch.setattr(SingleNodePrograms, "run", running)
     tracemalloc.start()
     try:
         x = np.ones((side, side), FLOAT)

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
 from pumice.validation.bounds.registry import RULES, Call, Undecided
-from pumice.validation.bounds.float_types import DeclaredTypes, Types
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def stored(dtype: str = "float32") -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_stored_tensors_judge(context: pumice.Context, tmp_path: Path, dtype: str) -> None:
+def test_stored_tensors_check(context: pumice.Context, tmp_path: Path, dtype: str) -> None:
     right = stored(dtype)
     assert {str(array.dtype) for array in right.values()} == {dtype}
     np.savez(tmp_path / "right.npz", **right)
@@ -151,7 +151,7 @@ def test_another_run_proves_no_random_numbers(context: pumice.Context) -> None:
     assert next(row for row in report.rows if row.node == "draw").verdict == "unproved"
 
 
-def test_floats_of_a_wider_type_than_they_were_computed_in_are_told(context: pumice.Context) -> None:
+def test_floats_of_a_wider_type_than_they_were_computed_in_are_reported(context: pumice.Context) -> None:
     wide = {name: array.astype(np.float64) for name, array in stored().items()}
     first = judged(context, wide).first_divergence
     assert first is not None
@@ -236,7 +236,7 @@ def test_a_function_of_the_callers_judges_its_operator(context: pumice.Context) 
     assert next(row for row in report.rows if row.node == "counts").verdict == "right"
 
 
-def test_a_function_takes_the_place_of_a_rule(context: pumice.Context) -> None:
+def test_a_function_replaces_a_rule(context: pumice.Context) -> None:
     assert judged(context, {"Relu": lambda a, i: np.maximum(i[0], 0)}).ok
     report = judged(context, {"Relu": lambda a, i: np.maximum(i[0], 0.01)})
     assert report.first_divergence is not None
@@ -274,7 +274,7 @@ def test_a_runtime_judges_what_has_no_rule_by_a_tolerance_alone(context: pumice.
         assert report.state == "right", report.summary
 
 
-def test_a_node_that_onnx_cannot_run_is_judged_by_the_rules(context: pumice.Context) -> None:
+def test_a_node_that_onnx_cannot_run_is_checked_by_the_rules(context: pumice.Context) -> None:
     """onnx's reference lacks operators of other domains, and the report says so."""
     made = model([helper.make_node("QuickGelu", ["x"], ["y"], name="gelu", domain="com.microsoft")])
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
@@ -313,12 +313,12 @@ def test_a_choice_that_two_references_make_otherwise_is_no_fault(context: pumice
         ({"Gemm": count, "y": X}, "given none or other objects"),
     ],
 )
-def test_a_reference_that_does_not_fit_is_refused(context: pumice.Context, reference: Any, text: str) -> None:
+def test_a_reference_that_does_not_fit_is_rejected(context: pumice.Context, reference: Any, text: str) -> None:
     with pytest.raises(pumice.base.errors.InputError, match=text):
         pumice.validate(gemm(), [X], context=context, reference=reference)
 
 
-def test_what_has_no_nodes_by_themselves_refuses_that_mode(context: pumice.Context) -> None:
+def test_what_has_no_nodes_by_themselves_rejects_that_mode(context: pumice.Context) -> None:
     for reference in ("fp16", {"y": np.zeros((5, 3), FLOAT)}):
         with pytest.raises(pumice.base.errors.InputError, match="expected 'chained' or 'both'"):
             pumice.validate(gemm(), [X], context=context, reference=reference, mode="isolated")
@@ -333,16 +333,22 @@ def test_onnx_runtime_is_asked_for_by_name(context: pumice.Context, monkeypatch:
 
 
 def test_declared_types_store_what_is_declared() -> None:
-    declared, narrow = DeclaredTypes(), DeclaredTypes(narrow=True).as_independent()
-    assert [declared.storage(name).name for name in ("float16", "float32", "float64")] == [
+    declared, narrow = DeclaredTypes(), DeclaredTypes(low_precision=True).with_independent_errors()
+    assert [declared.storage_type(name).name for name in ("float16", "float32", "float64")] == [
         "float16",
         "float32",
         "float64",
     ]
-    assert (declared.accumulation("float16").name, narrow.accumulation("float16").name) == ("float32", "float16")
-    assert narrow.independent
-    assert not declared.independent
-    assert Types("fp16", sums="fp16").as_independent().accumulation("float32").name == "float16"
+    assert (declared.accumulation_type("float16").name, narrow.accumulation_type("float16").name) == (
+        "float32",
+        "float16",
+    )
+    assert narrow.independent_errors
+    assert not declared.independent_errors
+    assert (
+        ProgramTypes("fp16", accumulation="fp16").with_independent_errors().accumulation_type("float32").name
+        == "float16"
+    )
 
 
 def pooled_regions() -> onnx.ModelProto:
@@ -356,7 +362,7 @@ def pooled_regions() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("reference", [None, "onnx", "onnxruntime"])
-def test_a_kernel_of_one_node_is_judged_where_the_node_is_not(context: pumice.Context, reference: str | None) -> None:
+def test_a_kernel_of_one_node_is_checked_where_the_node_is_not(context: pumice.Context, reference: str | None) -> None:
     """An fp16 tensor is known to within its rounding, which may cross a border; the kernel reads the program's unrounded value."""
     if reference == "onnxruntime":
         pytest.importorskip("onnxruntime")

@@ -19,12 +19,20 @@ import pumice
 from diagnosis_runner import RESTLESS, replaced, run
 from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
-from pumice.base.host_arrays import same_bits
+from pumice.base.host_arrays import bitwise_equal
 from pumice.tools.cli import main
 from pumice.validation import repeatability
-from pumice.validation.options import Options
-from pumice.validation.model_validation import Proof
-from pumice.validation.repeatability import FRESH, LOADED, ONE_LIST, Repeatability, Repeats, Tally, pattern_of
+from pumice.validation.model_validation import ModelValidation
+from pumice.validation.options import ValidationOptions
+from pumice.validation.repeatability import (
+    FRESH_CONTEXT,
+    SAME_RECORDING,
+    UNDER_LOAD,
+    Repeatability,
+    RepeatedRuns,
+    ResultTally,
+    find_pattern,
+)
 from pumice.validation.tensor_sources import DeviceTensors
 from schema_check import faults
 
@@ -53,22 +61,22 @@ def test_a_bit_that_turns_is_found_at_its_node(restless: dict[str, dict[str, Any
     assert (found["verdict"], found["ok"], found["raised"]) == ("unproved", False, "norm")
     assert all(row["verdict"] == "right" for row in found["rows"])  # each result is within its bound
     assert one["node"] == "norm"
-    assert one["runs"] == {ONE_LIST: 20, FRESH: 5, LOADED: 4}
-    assert one["differing"][ONE_LIST] == 10
+    assert one["runs"] == {SAME_RECORDING: 20, FRESH_CONTEXT: 5, UNDER_LOAD: 4}
+    assert one["differing"][SAME_RECORDING] == 10
     (finding,) = [finding for finding in found["findings"] if finding["kind"] == "not deterministic"]
     assert finding["node"] == "norm"
     assert "10 of 20 on one recorded list" in finding["text"]
     assert "not deterministic" in found["repr"]
 
 
-def test_the_shape_of_the_difference_is_told(restless: dict[str, dict[str, Any]]) -> None:
+def test_the_shape_of_the_difference_is_reported(restless: dict[str, dict[str, Any]]) -> None:
     pattern = restless["norm"]["repeats"][0]["pattern"]
     assert (pattern["kind"], pattern["elements"], pattern["box"]) == ("block", 16, [[7, 8], [0, 16]])
     assert (pattern["first"], pattern["extent_aligned"]) == (7 * 37, 16)
     assert restless["fused norm"]["repeats"][0]["pattern"]["kind"] == "rows"
 
 
-def test_what_does_not_help_is_told(restless: dict[str, dict[str, Any]]) -> None:
+def test_what_does_not_help_is_reported(restless: dict[str, dict[str, Any]]) -> None:
     tried = restless["norm"]["repeats"][0]["tried"]
     assert set(tried) >= {"fuse=False", "deterministic=True", "node 'norm' alone, with waits around it"}
     assert set(tried.values()) == {"10 of 20 runs differ"}
@@ -84,7 +92,7 @@ def test_a_difference_of_the_fused_program_alone_goes_away_without_fusion(restle
     assert "the fused program alone" in finding["text"]
 
 
-def test_a_difference_that_is_allowed_is_told_and_passes(restless: dict[str, dict[str, Any]]) -> None:
+def test_a_difference_that_is_allowed_is_reported_and_passes(restless: dict[str, dict[str, Any]]) -> None:
     found = restless["allowed"]
     assert (found["ok"], found["verdict"], found["raised"], found["deterministic"]) == (True, "right", "", False)
     assert [one["kind"] for one in found["findings"]] == ["not deterministic"]
@@ -106,12 +114,12 @@ def test_junit_has_a_case_for_each_output_that_is_repeated(restless: dict[str, d
         assert suite.get("tests") == str(len(list(suite.iter("testcase"))))
 
 
-def test_the_same_bits_are_told_too(context: pumice.Context) -> None:
+def test_the_same_bits_are_reported_too(context: pumice.Context) -> None:
     report = pumice.validate(gemm().SerializeToString(), [(X,), (X[:1],)], repeat=8, context=context)
     assert report.ok
     assert report.deterministic
     assert [(one.output, one.runs) for one in report.repeats] == [
-        (name, {ONE_LIST: 8, FRESH: 2, LOADED: 2}) for name in ("y", "sum")
+        (name, {SAME_RECORDING: 8, FRESH_CONTEXT: 2, UNDER_LOAD: 2}) for name in ("y", "sum")
     ]
     assert "12 runs of the same bits" in report.summary
     assert pumice.validate(gemm().SerializeToString(), [X], context=context).deterministic is None
@@ -121,7 +129,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are checked, not only those of the first."""
-    real = repeatability._runner
+    real = repeatability._make_replay
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:
         once, calls = real(program, inputs), iter(range(1000))
@@ -134,25 +142,25 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
 
         return call
 
-    monkeypatch.setattr(repeat, "_runner", spoiled)
+    monkeypatch.setattr(repeatability, "_make_replay", spoiled)
     report = pumice.validate(gemm().SerializeToString(), [X], repeat=6, context=context)
     assert report.state == "wrong"
     assert [row.output for row in report.rows if row.verdict == "wrong"] == ["sum"]
     one = next(one for one in report.repeats if one.output == "sum")
-    assert (one.differing[ONE_LIST], one.deterministic, one.results) == (1, False, 2)
+    assert (one.differing[SAME_RECORDING], one.deterministic, one.results) == (1, False, 2)
     assert next(one for one in report.repeats if one.output == "y").deterministic
 
 
-def test_runs_are_repeated_where_outputs_are_not_judged(context: pumice.Context) -> None:
+def test_runs_are_repeated_where_outputs_are_not_checked(context: pumice.Context) -> None:
     report = pumice.validate(gemm().SerializeToString(), [X], repeat=4, context=context, mode="isolated")
-    assert [one.runs[ONE_LIST] for one in report.repeats] == [4, 4]
+    assert [one.runs[SAME_RECORDING] for one in report.repeats] == [4, 4]
 
 
-def test_a_difference_of_the_other_context_alone_is_told_so(
+def test_a_difference_of_the_other_context_alone_is_reported_so(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    real = repeatability._runner
+    real = repeatability._make_replay
 
     def elsewhere(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -160,13 +168,13 @@ def test_a_difference_of_the_other_context_alone_is_told_so(
             return once
         return lambda: {name: np.nextafter(array, np.float32(9)) for name, array in once().items()}
 
-    monkeypatch.setattr(repeat, "_runner", elsewhere)
+    monkeypatch.setattr(repeatability, "_make_replay", elsewhere)
     report = pumice.validate(
         gemm().SerializeToString(), [X], repeat=8, context=context, tolerances={"y": 1e-5, "sum": 1e-5}
     )
     one = report.repeats[0]
     assert (report.state, one.node) == ("unproved", "gemm.sum")
-    assert one.differing == {ONE_LIST: 0, FRESH: 2, LOADED: 1}
+    assert one.differing == {SAME_RECORDING: 0, FRESH_CONTEXT: 2, UNDER_LOAD: 1}
     assert one.tried["deterministic=True"] == "the same bits in 8 runs, which may be chance"
 
 
@@ -182,12 +190,12 @@ def test_a_hundred_runs_cost_at_most_three_hundred_calls(context: pumice.Context
     sample = SAMPLES["recurrent"]()
     with pumice.load(sample.proto.SerializeToString(), context) as loaded:
         inputs = dict(zip((one.name for one in loaded.program.inputs), loaded.arguments(*sample.inputs), strict=True))
-        proof = Proof(loaded, Options({}, frozenset(), "both", repeat=100))
-        repeats = Repeats(proof)
+        proof = ModelValidation(loaded, ValidationOptions({}, frozenset(), "both", repeat=100))
+        repeats = RepeatedRuns(proof)
         repeats.run(inputs, 0)
         calls = min(seconds(lambda: [loaded(*sample.inputs) for _ in range(100)]) for _ in range(3))
         repeated = min(seconds(lambda: repeats.run(inputs, 0)) for _ in range(3))
-        assert repeats.report()[0].deterministic
+        assert repeats.results()[0].deterministic
         repeats.close()
         proof.close()
     assert repeated < 3 * calls
@@ -198,7 +206,7 @@ def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
 ) -> None:
     """An interrupt is raised before the second load finishes; the thread frees what it has loaded."""
     begun, wanted, freed = threading.Event(), threading.Event(), threading.Event()
-    shipped, closed = DeviceTensors.shipped, repeatability._closed
+    shipped, closed = DeviceTensors.compile_optimized, repeatability._close_program
 
     def slowly(self: DeviceTensors, other: pumice.Context) -> pumice.Program:
         begun.set()
@@ -213,9 +221,9 @@ def test_nobody_waits_for_a_load_that_is_not_wanted_any_more(
         assert begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DeviceTensors, "shipped", slowly)
-    monkeypatch.setattr(repeat, "_closed", telling)
-    monkeypatch.setattr(Proof, "run", interrupted)
+    monkeypatch.setattr(DeviceTensors, "compile_optimized", slowly)
+    monkeypatch.setattr(repeatability, "_close_program", telling)
+    monkeypatch.setattr(ModelValidation, "run", interrupted)
     one = model([node("Relu", ["x"], ["y"], name="one")], [value("x", [2, 4])])
     with pytest.raises(KeyboardInterrupt):
         pumice.validate(one.SerializeToString(), [X], repeat=2, context=context)
@@ -251,7 +259,7 @@ def test_the_command_repeats_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "12 runs of the same bits" in " ".join(capsys.readouterr().out.split())
     assert main([*given, "--repeat", "8", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert [one["runs"][ONE_LIST] for one in record["repeats"]] == [8, 8]
+    assert [one["runs"][SAME_RECORDING] for one in record["repeats"]] == [8, 8]
     with pytest.raises(SystemExit):
         main([*given, "--repeat", "1"])
     assert "expected a number of runs from 2 on, given '1'" in capsys.readouterr().err
@@ -262,12 +270,12 @@ def test_the_command_repeats_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_bits_are_compared() -> None:
     nan = np.array([0x7FC00000, 0x7FC00001], np.uint32).view(np.float32)
-    assert same_bits(nan[:1], nan[:1].copy())
-    assert not same_bits(nan[:1], nan[1:])
-    assert not same_bits(np.float32([0.0]), np.float32([-0.0]))
-    assert not same_bits(np.zeros(2, np.float32), np.zeros(2, np.int32))
-    assert same_bits(np.zeros((0, 3)), np.zeros((0, 3)))
-    assert same_bits(np.array(1.0), np.array(1.0))
+    assert bitwise_equal(nan[:1], nan[:1].copy())
+    assert not bitwise_equal(nan[:1], nan[1:])
+    assert not bitwise_equal(np.float32([0.0]), np.float32([-0.0]))
+    assert not bitwise_equal(np.zeros(2, np.float32), np.zeros(2, np.int32))
+    assert bitwise_equal(np.zeros((0, 3)), np.zeros((0, 3)))
+    assert bitwise_equal(np.array(1.0), np.array(1.0))
 
 
 @pytest.mark.parametrize("count", [1, 4096, 4097, 8192, 8193, 100_000])
@@ -276,13 +284,13 @@ def test_one_bit_in_many_bytes_is_a_difference(count: int, dtype: Any) -> None:
     one = np.zeros(count, dtype)
     for array in (one, np.zeros((2, count), dtype)[:, ::2][1], np.zeros((count, 3), dtype).T):
         other = array.copy()
-        assert same_bits(array, other)
+        assert bitwise_equal(array, other)
         for place in (0, other.nbytes // 2, other.nbytes - 1):
             changed = np.ascontiguousarray(other).copy()
             changed.reshape(-1).view(np.uint8)[place] ^= 128
-            assert not same_bits(array, changed)
-    assert not same_bits(one, one[:-1])
-    assert not same_bits(one, one.reshape(1, -1))
+            assert not bitwise_equal(array, changed)
+    assert not bitwise_equal(one, one[:-1])
+    assert not bitwise_equal(one, one.reshape(1, -1))
 
 
 @pytest.mark.parametrize(
@@ -299,49 +307,49 @@ def test_one_bit_in_many_bytes_is_a_difference(count: int, dtype: Any) -> None:
 def test_shapes_of_differences(places: Any, kind: str, first_aligned: int, extent_aligned: int) -> None:
     mask = np.zeros((12, 64), bool)
     mask[places] = True
-    found = pattern_of(mask)
+    found = find_pattern(mask)
     assert (found.kind, found.elements) == (kind, mask.sum())
     assert (found.first_aligned, found.extent_aligned) == (first_aligned, extent_aligned)
     assert str(found.elements) in str(found)
 
 
 def test_a_single_number_has_a_shape_too() -> None:
-    assert pattern_of(np.array(True)).kind == "all"
-    assert pattern_of(np.array([False, True, False])).box == ((1, 2),)
+    assert find_pattern(np.array(True)).kind == "all"
+    assert find_pattern(np.array([False, True, False])).box == ((1, 2),)
 
 
 def test_more_results_than_are_kept_still_count() -> None:
-    tally = Tally()
+    tally = ResultTally()
     for number in range(20):
-        tally.add(ONE_LIST, np.array([number]))
-    assert (len(tally.kinds), tally.runs(), tally.differing()) == (8, {ONE_LIST: 20}, {ONE_LIST: 19})
-    few = Tally(2)
+        tally.add(SAME_RECORDING, np.array([number]))
+    assert (len(tally.kinds), tally.runs(), tally.differing()) == (8, {SAME_RECORDING: 20}, {SAME_RECORDING: 19})
+    few = ResultTally(2)
     for number in (0, 1, 2, 2, 0):
-        few.add(ONE_LIST, np.array([number]))
-    assert (len(few.kinds), few.differs, few.differing()) == (2, True, {ONE_LIST: 3})
+        few.add(SAME_RECORDING, np.array([number]))
+    assert (len(few.kinds), few.differs, few.differing()) == (2, True, {SAME_RECORDING: 3})
 
 
 def test_a_change_of_shape_is_a_difference() -> None:
-    tally = Tally()
+    tally = ResultTally()
     for size in (3, 3, 4):
-        tally.add(FRESH, np.zeros(size))
-    assert (tally.differing(), tally.pattern().kind) == ({FRESH: 1}, "all")
+        tally.add(FRESH_CONTEXT, np.zeros(size))
+    assert (tally.differing(), tally.pattern().kind) == ({FRESH_CONTEXT: 1}, "all")
 
 
 @pytest.mark.parametrize("given", [1, -2, True, 2.0, "3"])
-def test_a_wrong_number_of_runs_is_refused(given: Any) -> None:
+def test_a_wrong_number_of_runs_is_rejected(given: Any) -> None:
     with pytest.raises(pumice.Error, match="repeat: expected 0 or a number of runs from 2 on"):
         pumice.validate(gemm().SerializeToString(), [X], repeat=given)
 
 
-def test_what_cannot_be_repeated_is_refused(context: pumice.Context) -> None:
+def test_what_cannot_be_repeated_is_rejected(context: pumice.Context) -> None:
     for options in ({"candidate": lambda inputs: {}}, {"mode": "bisect", "context": context}):
         with pytest.raises(pumice.Error, match="repeat: runs of whole programs are repeated"):
             pumice.validate(gemm().SerializeToString(), [X], repeat=2, **options)
 
 
 def test_a_record_without_differences_says_so() -> None:
-    one = Repeatability("y", 0, {ONE_LIST: 4}, {}, 1, "", None, {})
+    one = Repeatability("y", 0, {SAME_RECORDING: 4}, {}, 1, "", None, {})
     assert str(one) == "output 'y' has the same bits in 4 runs"
     assert one.rate == 0
 

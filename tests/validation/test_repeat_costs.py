@@ -13,9 +13,9 @@ import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from pumice.importer import load
 from pumice.validation import repeatability
-from pumice.validation.options import Options
-from pumice.validation.model_validation import Proof
-from pumice.validation.repeatability import FRESH, LOADED, ONE_LIST, Repeats
+from pumice.validation.model_validation import ModelValidation
+from pumice.validation.options import ValidationOptions
+from pumice.validation.repeatability import FRESH_CONTEXT, SAME_RECORDING, UNDER_LOAD, RepeatedRuns
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
@@ -31,7 +31,7 @@ def test_validations_on_one_context_share_the_second_one(
         made.append(another(*given))
         return made[-1]
 
-    monkeypatch.setattr(repeat, "another_context", counted)
+    monkeypatch.setattr(repeatability, "another_context", counted)
     with pumice.Context(f"uuid:{context.info.uuid}") as own, pumice.load(gemm(), own) as loaded:
         assert pumice.validate(loaded, [X], repeat=4).deterministic
         (second,) = made
@@ -54,7 +54,7 @@ def test_the_model_is_read_once_for_both_contexts(context: pumice.Context, monke
         return counted
 
     for module in (load, pumice.model.compiled):
-        for name in ("load_recipe", "graph_of"):
+        for name in ("load_recipe", "build_recipe_graph"):
             monkeypatch.setattr(module, name, counting(getattr(module, name)))
     with pumice.load(gemm().SerializeToString(), context) as loaded:
         read.clear()
@@ -68,9 +68,9 @@ def test_the_model_is_read_once_for_both_contexts(context: pumice.Context, monke
 def test_the_second_program_is_compiled_as_the_model_was(context: pumice.Context) -> None:
     for options in ({}, {"fuse": False}, {"fuse": ["epilogue"]}, {"deterministic": True}, {"check_indices": True}):
         with pumice.load(gather(), context, "fp16", **options) as loaded:
-            proof = Proof(loaded, Options({}, frozenset(), "chained", repeat=2))
-            repeats = Repeats(proof)
-            ours, theirs = loaded.program, repeats.fresh.program
+            proof = ModelValidation(loaded, ValidationOptions({}, frozenset(), "chained", repeat=2))
+            repeats = RepeatedRuns(proof)
+            ours, theirs = loaded.program, repeats.fresh_program.program
             assert theirs.context is not ours.context
             assert theirs.checks_indices == ours.checks_indices == ("check_indices" in options)
             assert theirs.report() == ours.report()
@@ -82,7 +82,7 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[tuple[bool, int]] = []
-    real = repeatability._runner
+    real = repeatability._make_replay
 
     def noted(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -93,9 +93,9 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
 
         return call
 
-    monkeypatch.setattr(repeat, "_runner", noted)
+    monkeypatch.setattr(repeatability, "_make_replay", noted)
     report = pumice.validate(gemm().SerializeToString(), [X, X], repeat=8, context=context)
-    assert [one.runs for one in report.repeats] == [{ONE_LIST: 8, FRESH: 2, LOADED: 2}] * 2
+    assert [one.runs for one in report.repeats] == [{SAME_RECORDING: 8, FRESH_CONTEXT: 2, UNDER_LOAD: 2}] * 2
     assert len(runs) == 2 * 12 + 1
     fresh = [thread for ours, thread in runs if not ours]
     main_thread = threading.get_ident()
@@ -105,8 +105,8 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
 def test_a_first_run_that_fails_or_may_not_end_is_not_made_beforehand(context: pumice.Context) -> None:
     table = gather().SerializeToString()
     with pumice.load(table, context, check_indices=True) as loaded:
-        assert repeatability._begun(loaded.program, {"i": np.array([9])}) is None
-        assert repeatability._begun(loaded.program, {"i": np.array([1])}) is not None
+        assert repeatability._start_program(loaded.program, {"i": np.array([9])}) is None
+        assert repeatability._start_program(loaded.program, {"i": np.array([1])}) is not None
     branch = [subgraph([node(op, ["x"], [op])], [], [value(op, [2, 4])]) for op in ("Neg", "Abs")]
     chosen = model(
         [node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])],
@@ -114,7 +114,7 @@ def test_a_first_run_that_fails_or_may_not_end_is_not_made_beforehand(context: p
     )
     with pumice.load(chosen.SerializeToString(), context) as loaded:
         assert loaded.program.has_control_flow
-        assert repeatability._begun(loaded.program, {"c": np.array(True), "x": X}) is None
+        assert repeatability._start_program(loaded.program, {"c": np.array(True), "x": X}) is None
 
 
 def gather() -> onnx.ModelProto:

@@ -15,10 +15,10 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, value
 from pumice.base import atomic_files
-from pumice.base.printable_text import plain
+from pumice.base.printable_text import shorten_printable
 from pumice.validation.bounds.bounded import Bounded
 from pumice.validation.junit import junit
-from pumice.validation.tensor_statistics import MAGNITUDES, RATIOS, ratio_counts, statistics
+from pumice.validation.tensor_statistics import NUM_MAGNITUDE_BINS, NUM_RATIO_BINS, count_ratios, statistics
 from report_records import HOSTILE, overflowing, report_of
 from schema_check import faults
 
@@ -83,7 +83,7 @@ def test_rows_name_their_program(context: pumice.Context) -> None:
     assert {row["node"] for row in rows if row["program"] == "nodes"} == {"gemm.sum", "relu.y"}
 
 
-def test_an_infinite_error_is_told_from_none(context: pumice.Context, spoil: Callable[..., None]) -> None:
+def test_an_infinite_error_differs_from_none(context: pumice.Context, spoil: Callable[..., None]) -> None:
     def change(results: dict[str, Any]) -> None:
         results["y"][1, 0] = np.nan
 
@@ -105,7 +105,7 @@ def test_statistics_of_a_tensor() -> None:
     assert (found.zeros, found.nans, found.infinities) == (2, 1, 2)
     assert found.range == (-3.0, 70000.0, 2.0**-24)
     assert found.reference == (-3.0, 1e6, 2.0**-24)
-    assert len(found.magnitudes) == MAGNITUDES
+    assert len(found.magnitudes) == NUM_MAGNITUDE_BINS
     # Bins of two octaves from 2^-40: 2^-24 is the first in bin 8, 1 and 3 are in bin 20, 70000 is beyond 2^16.
     assert {i: count for i, count in enumerate(found.magnitudes) if count} == {8: 1, 20: 2, 28: 1}
 
@@ -128,8 +128,8 @@ def test_statistics_of_nothing() -> None:
 def test_errors_over_bounds_are_counted() -> None:
     errors = np.array([0.0, 0.5, 1.0, 1.0 + 1e-9, 100.0, 1.0, 0.0, 1e-9, np.inf, 7.0])
     bounds = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, np.inf])
-    counts = ratio_counts(errors, bounds)
-    assert len(counts) == RATIOS
+    counts = count_ratios(errors, bounds)
+    assert len(counts) == NUM_RATIO_BINS
     # Zero twice; 1e-9 in the first octave; (1/4, 1/2]; (1/2, 1], within the bound; (1, 2]; the last bin has 100, 1/0 and infinity.
     assert {i: count for i, count in enumerate(counts) if count} == {0: 2, 1: 1, 10: 1, 11: 1, 12: 1, 15: 3}
 
@@ -138,9 +138,9 @@ def test_errors_over_bounds_are_counted() -> None:
 
 
 def test_text_of_others_is_made_plain() -> None:
-    assert plain("a node") == "a node"
-    assert plain("\x1b[31mred\n\u202e\ud800\u00e9") == "\\x1b[31mred\\n\\u202e\\ud800\u00e9"
-    cut = plain("start" + "n" * 10_000 + "end")
+    assert shorten_printable("a node") == "a node"
+    assert shorten_printable("\x1b[31mred\n\u202e\ud800\u00e9") == "\\x1b[31mred\\n\\u202e\\ud800\u00e9"
+    cut = shorten_printable("start" + "n" * 10_000 + "end")
     assert len(cut) < 160
     assert cut.startswith("start") and cut.endswith("nend") and "more)" in cut
 

@@ -15,8 +15,8 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -179,10 +179,10 @@ def test_no_kernel_is_called_wrong(seed: int, precision: str, context: pumice.Co
 def test_values_of_rules_are_those_of_numpy(seed: int) -> None:
     proto, arrays = built(cases(np.random.default_rng(seed)))
     constants = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
-    runner = Runner({"": 20, "com.microsoft": 1}, Types("fp32"))
+    runner = Runner({"": 20, "com.microsoft": 1}, ProgramTypes("fp32"))
     for one, case in zip(proto.graph.node, cases(np.random.default_rng(seed)), strict=True):
         given = [Bounded(arrays[name] if name in arrays else constants[name], None) for name in one.input]
-        (made,) = runner.node(one, list(given), {})
+        (made,) = runner.run_node(one, list(given), {})
         expected = case.expected(*(array.astype(float) if array.dtype == FLOAT else array for array in case.inputs))
         assert isinstance(made, Bounded)
         if expected is None:  # for Resize, use ONNX's reference

@@ -14,7 +14,7 @@ from onnx import TensorProto
 import pumice
 from onnx_models import model, node, subgraph, value
 from pumice.validation import streaming
-from pumice.validation.streaming import Windows
+from pumice.validation.streaming import NodeWindows
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -37,24 +37,24 @@ def square(side: int) -> Array:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
     """Set the window size in bytes, and return the list of windows that run from then on."""
-    run = Windows.run
+    run = NodeWindows.run_window
 
     def install(window: int) -> list[tuple[int, int]]:
         seen: list[tuple[int, int]] = []
 
-        def watched(self: Windows, inputs: Any, start: int, end: int, known: Any) -> Any:
+        def watched(self: NodeWindows, inputs: Any, start: int, end: int, known: Any) -> Any:
             seen.append((start, end))
             return run(self, inputs, start, end, known)
 
-        monkeypatch.setattr(streaming, "WINDOW", window)
-        monkeypatch.setattr(Windows, "run", watched)
+        monkeypatch.setattr(streaming, "WINDOW_BYTES", window)
+        monkeypatch.setattr(NodeWindows, "run_window", watched)
         return seen
 
     return install
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_parts_are_judged_as_the_whole(
+def test_windows_are_checked_like_the_whole_model(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]], precision: str
 ) -> None:
     cases = [square(64), square(64)]
@@ -83,7 +83,7 @@ def products(length: int, side: int) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_kernels_are_judged_by_windows_as_they_are_at_once(
+def test_kernels_are_checked_by_windows_as_they_are_at_once(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]], precision: str
 ) -> None:
     whole = pumice.validate(products(9, 64), [square(64)], context=context, precision=precision)
@@ -156,7 +156,7 @@ def test_a_window_of_kernels_keeps_no_more_than_it_may(
     assert (first.program, first.output, first.local.at) == ("kernels", "t5", (3, 4))
 
 
-def test_a_wrong_node_of_a_part_is_named(
+def test_a_wrong_node_of_a_window_is_named(
     context: pumice.Context, spoil: Callable[..., None], parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
     def change(results: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def test_a_wrong_node_of_a_part_is_named(
     assert [row.node for row in report.rows if row.local is not None and not row.local.ok] == ["n14"]
 
 
-def test_bodies_branches_and_folded_constants_are_cut(
+def test_bodies_branches_and_folded_constants_are_split(
     context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]
 ) -> None:
     """Includes captured values that were computed much earlier, and values computed from constants."""
@@ -220,7 +220,7 @@ def test_sequences_keep_their_parts_together(
 
 
 def test_what_is_small_is_run_at_once(context: pumice.Context, parts: Callable[[int], list[tuple[int, int]]]) -> None:
-    seen = parts(streaming.WINDOW)
+    seen = parts(streaming.WINDOW_BYTES)
     assert pumice.validate(chain(24, 64), [square(64)], context=context).ok
     assert not seen
 
@@ -257,9 +257,9 @@ def test_memory_is_that_of_a_window(
     """
     x = square(side)
     tensors = 60 * x.nbytes
-    monkeypatch.setattr(streaming, "WINDOW", 1 << 40)
+    monkeypatch.setattr(streaming, "WINDOW_BYTES", 1 << 40)
     whole = peak(context, chain(60, side), x)
-    monkeypatch.setattr(streaming, "WINDOW", window)
+    monkeypatch.setattr(streaming, "WINDOW_BYTES", window)
     windowed = peak(context, chain(60, side), x)
     assert whole > tensors
     assert whole - windowed > tensors - 3 * window

@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
 from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
@@ -153,7 +153,7 @@ def test_strings_are_right(context: pumice.Context, name: str, mode: str) -> Non
 
 def test_windows_of_a_model_with_strings(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each window has its own string table."""
-    monkeypatch.setattr("pumice.validation.streaming.WINDOW", 1)
+    monkeypatch.setattr("pumice.validation.streaming.WINDOW_BYTES", 1)
     nodes = [
         ml("LabelEncoder", "x", "i", keys_strings=["fig"], values_int64s=[10]),
         node("Cast", ["i"], ["c"], to=FLOAT),
@@ -166,7 +166,7 @@ def test_windows_of_a_model_with_strings(context: pumice.Context, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["moves", "encoders", "counted", "labels"])
-def test_another_string_or_place_is_wrong(context: pumice.Context, name: str) -> None:
+def test_another_string_or_position_is_wrong(context: pumice.Context, name: str) -> None:
     """The expected values are changed, so the program's results have to be reported as wrong."""
     make, cases = MODELS[name]
     with pumice.load(make(), context) as loaded:
@@ -188,16 +188,16 @@ def test_a_wrong_string_of_a_program_is_wrong_at_its_node(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that is not in the model's string table stays a number, which equals no string."""
-    from pumice.base.string_indices import KeptStrings
+    from pumice.base.string_indices import TensorStrings
 
     with pumice.load(moves(), context) as loaded:
-        texts = KeptStrings.texts
+        texts = TensorStrings.decode_tensors
 
-        def faulty(self: KeptStrings, tensors: Any) -> dict[str, Any]:
+        def faulty(self: TensorStrings, tensors: Any) -> dict[str, Any]:
             ours = {name: one for name, one in tensors.items() if name in ("p", "t", "y") and one.dtype == np.int64}
             return texts(self, {**tensors, **{name: np.where(one == 0, 1000, one) for name, one in ours.items()}})
 
-        monkeypatch.setattr(KeptStrings, "texts", faulty)
+        monkeypatch.setattr(TensorStrings, "decode_tensors", faulty)
         report = pumice.validate(loaded, [X])
     assert report.state == "wrong"
     first = report.first_divergence
@@ -272,6 +272,6 @@ def test_the_rule_of_counted_words_is_that_of_onnxruntime(seed: int) -> None:
     )
     session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": x})
-    (made,) = Runner({"": 20}, Types()).node(proto.graph.node[0], [Bounded(x)], {})
+    (made,) = Runner({"": 20}, ProgramTypes()).run_node(proto.graph.node[0], [Bounded(x)], {})
     assert isinstance(made, Bounded)
     np.testing.assert_array_less(np.abs(made.value - expected), made.errors() + 1e-30)

@@ -17,7 +17,7 @@ from onnx_models import model, node, value
 from precision_models import TRAPS, precision_model
 from pumice.base.errors import InputError
 from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
-from pumice.validation.precision_tuner import best_in_turns
+from pumice.validation.precision_tuner import best_in_rounds
 
 LIMIT = 0.02
 # The expected reason that a node stays in float32.
@@ -84,7 +84,7 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
 
 
 @pytest.mark.parametrize("name", ["long_product", "large_softmax", "underflow"])
-def test_products_that_stay_run_on_matrix_units_within_their_bounds(name: str, pumice_context: pumice.Context) -> None:
+def test_fp32_matmuls_run_on_tensor_cores_within_bounds(name: str, pumice_context: pumice.Context) -> None:
     """The policy's GEMMs have weights that fp16 does not represent. Validation learns of the hi/lo split from the number of roundings."""
     proto, case = precision_model(name, rows=8, width=256)
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["emulated_fragments"]) as emulating:
@@ -236,7 +236,7 @@ def test_names_that_look_like_patterns(context: pumice.Context) -> None:
         ({"limit": float("nan")}, "a number"),
     ],
 )
-def test_arguments_that_are_refused(context: pumice.Context, options: dict[str, Any], text: str) -> None:
+def test_arguments_that_are_rejected(context: pumice.Context, options: dict[str, Any], text: str) -> None:
     cases = options.pop("cases", [np.ones((2, 4), np.float32)])
     with pytest.raises(InputError, match=text):
         pumice.tune_precision(model([node("Relu")]), cases, context=context, **options)
@@ -261,7 +261,7 @@ def test_a_policy_is_saved_as_json(context: pumice.Context, tmp_path: Path) -> N
 
 def test_programs_that_are_timed_take_turns() -> None:
     called: list[str] = []
-    best = best_in_turns({name: partial(called.append, name) for name in ("a", "b")}, least_seconds=0.0)
+    best = best_in_rounds({name: partial(called.append, name) for name in ("a", "b")}, min_seconds=0.0)
     assert called == ["a", "b"] * 8, "one call that is not counted, and seven"
     assert set(best) == {"a", "b"}
     assert np.isfinite([*best.values()]).all()

@@ -12,9 +12,9 @@ import pytest
 
 from onnx_models import model, node, value
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.float_types import SPREAD
-from pumice.validation.live_values import Carried
-from pumice.validation.deviation import judged
+from pumice.validation.bounds.float_types import COVERAGE_FACTOR
+from pumice.validation.deviation import compare_tensor
+from pumice.validation.live_values import LiveValues
 from pumice.validation.reference import Reference
 
 Array = np.ndarray[Any, Any]
@@ -123,10 +123,10 @@ def evaluated(one: Decision, x: Array, error: Array | None, independent: bool) -
     """Evaluate the rules for y, with x known to within an error."""
     source = model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants))
     reference = Reference(source, None, "fp32")
-    chain = Carried(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
-    chain.held["x"] = Bounded(x, error, FLOAT, stored=True)
+    chain = LiveValues(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
+    chain.values["x"] = Bounded(x, error, FLOAT, stored=True)
     for each in reference.nodes:
-        chain.held.update(chain.run(each))
+        chain.values.update(chain.run(each))
     made = chain["y"]
     assert isinstance(made, Bounded)
     return made
@@ -156,12 +156,12 @@ def test_either_side_is_right_and_nothing_else(one: Decision, independent: bool)
     types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
     types = types if independent else Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
     expected = evaluated(one, x, error, independent)
-    assert expected.sides is not None
-    mask = expected.sides.mask
+    assert expected.alternatives is not None
+    mask = expected.alternatives.mask
     assert mask.any() and (one.name == "Gather" or not mask.all())
-    sides = attained(one, x, error * (SPREAD if independent else 1.0))
+    sides = attained(one, x, error * (COVERAGE_FACTOR if independent else 1.0))
     for side in sides:
-        found = judged(in_type(side, expected), expected, types)
+        found = compare_tensor(in_type(side, expected), expected, types)
         assert found.ok, (found, side)
         assert found.undecided == int(mask.sum())
     random = np.random.default_rng(2)
@@ -173,7 +173,7 @@ def test_either_side_is_right_and_nothing_else(one: Decision, independent: bool)
                 continue
             spoilt = in_type(sides[0], expected).copy()
             spoilt[place] = candidate
-            assert not judged(spoilt, expected, types).ok, (place, candidate, known)
+            assert not compare_tensor(spoilt, expected, types).ok, (place, candidate, known)
             tried += 1
     assert tried >= 5
 
@@ -195,16 +195,16 @@ def test_numbers_that_are_exact_and_equal_keep_their_order() -> None:
     decision = _by_rows("ArgMax", "ArgMax", [[1, 1, 1, 0]], axis=1)
     expected = evaluated(decision, np.float64(decision.x), np.float64([[0, 0, UNIT, 0]]), False)
     types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
-    right = [index for index in range(4) if judged(np.int64([[index]]), expected, types).ok]
+    right = [index for index in range(4) if compare_tensor(np.int64([[index]]), expected, types).ok]
     assert right == [0, 2]
 
 
-def test_two_places_have_no_one_index() -> None:
+def test_two_positions_have_no_common_index() -> None:
     decision = Decision("TopK", [node("TopK", ["x", "k"], ["v", "y"], axis=1)], [[1, 1, 0]], {"k": np.int64([2])})
     expected = evaluated(decision, np.float64(decision.x), np.full((1, 3), UNIT), False)
     types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
     pairs = [[i, j] for i in range(3) for j in range(3)]
-    assert [pair for pair in pairs if judged(np.int64([pair]), expected, types).ok] == [[0, 1], [1, 0]]
+    assert [pair for pair in pairs if compare_tensor(np.int64([pair]), expected, types).ok] == [[0, 1], [1, 0]]
 
 
 def test_large_tensors_have_sides_in_every_block() -> None:
@@ -214,10 +214,10 @@ def test_large_tensors_have_sides_in_every_block() -> None:
     expected = evaluated(decision, x, np.full(x.shape, UNIT), True)
     types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
     right = np.where(np.random.default_rng(0).random(x.shape) < 0.5, 4, 6).astype(FLOAT) * (x == 2.5)
-    found = judged(right.astype(FLOAT), expected, types)
+    found = compare_tensor(right.astype(FLOAT), expected, types)
     assert (found.ok, found.undecided) == (True, np.count_nonzero(x == 2.5))
     for number in (5, 2, 8, 0):
         spoilt = right.astype(FLOAT)
         spoilt[39, 2044] = number
-        found = judged(spoilt, expected, types)
+        found = compare_tensor(spoilt, expected, types)
         assert (found.ok, found.at) == (False, (39, 2044))

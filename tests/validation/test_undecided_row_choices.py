@@ -11,13 +11,13 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
+from pumice.validation.bounds.block_ranges import BLOCK_ELEMENTS
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.block_ranges import BLOCK
+from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.registry import Undecided
 from pumice.validation.bounds.rule_runner import Runner
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.live_values import Carried
-from pumice.validation.deviation import judged
+from pumice.validation.deviation import compare_tensor
+from pumice.validation.live_values import LiveValues
 from pumice.validation.reference import Reference
 
 Array = np.ndarray[Any, Any]
@@ -150,10 +150,10 @@ def evaluated(one: Choice, precision: str = "fp32", independent: bool = False) -
     """Evaluate the rules for y, with x known to within an error."""
     x = np.float64(one.x)
     reference = Reference(model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants)), None, precision)
-    chain = Carried(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
-    chain.held["x"] = Bounded(x, np.full(x.shape, NEAR), FLOAT, stored=True)
+    chain = LiveValues(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
+    chain.values["x"] = Bounded(x, np.full(x.shape, NEAR), FLOAT, stored=True)
     for each in reference.nodes:
-        chain.held.update(chain.run(each))
+        chain.values.update(chain.run(each))
     made = chain["y"]
     assert isinstance(made, Bounded)
     return made
@@ -162,7 +162,7 @@ def evaluated(one: Choice, precision: str = "fp32", independent: bool = False) -
 def is_right(actual: Any, expected: Bounded, precision: str = "fp32", independent: bool = False) -> bool:
     reference = Reference(model([node("Relu")], [value("x", (1,))]), None, precision)
     types = (reference.chained if independent else reference.runner).types
-    return judged(np.asarray(actual, expected.dtype), expected, types).ok
+    return compare_tensor(np.asarray(actual, expected.dtype), expected, types).ok
 
 
 @pytest.mark.parametrize("independent", [False, True], ids=["worst case", "independent"])
@@ -220,7 +220,7 @@ def test_each_element_of_a_side_may_be_off_by_its_own_bound() -> None:
 @pytest.mark.parametrize("op", ["Gather", "Where", "map"])
 def test_a_row_of_several_blocks_is_of_one_side(op: str) -> None:
     """Blocks of a large tensor are evaluated and compared one at a time."""
-    wide = 3 * BLOCK // 2
+    wide = 3 * BLOCK_ELEMENTS // 2
     rows = np.stack([np.full(wide, k + 1, FLOAT) for k in range(2)])
     if op == "Where":
         nodes = [node("Greater", ["x", "half"], ["c"]), node("Where", ["c", "up", "down"], ["y"])]
@@ -236,7 +236,7 @@ def test_a_row_of_several_blocks_is_of_one_side(op: str) -> None:
         for b in (0, 1):
             assert is_right(rows[[a, b]], expected)
     spoilt = rows.copy()
-    spoilt[1, BLOCK + 7 :] = rows[0, BLOCK + 7 :]
+    spoilt[1, BLOCK_ELEMENTS + 7 :] = rows[0, BLOCK_ELEMENTS + 7 :]
     assert not is_right(spoilt, expected)
     last = rows.copy()
     last[0, -1] = 2
@@ -250,7 +250,7 @@ def test_booleans_that_an_undecided_index_takes_are_either() -> None:
     assert is_right([[True, True]], expected)
 
 
-def test_a_candidate_that_joins_halves_of_rows_is_wrong() -> None:
+def test_a_candidate_that_mixes_two_rows_is_wrong() -> None:
     """A candidate returns outputs only, so its choice is not known."""
     x = FLOAT([[0.3, 0.7, 0.3, 0.7]])
     nodes = [
@@ -301,22 +301,22 @@ def test_a_rule_that_follows_one_choice_alone_says_that_it_is_undecided(
     inputs = list(given[op, domain])
     names = [f"i{k}" if k == place or one is not None else "" for k, one in enumerate(inputs)]
     made = node(op, names, ["y", "z"] if "Embed" in op and domain and op[0] == "E" else ["y"], domain=domain)
-    runner = Runner({"": 23, "com.microsoft": 1}, Types("fp32"))
+    runner = Runner({"": 23, "com.microsoft": 1}, ProgramTypes("fp32"))
     inputs[place] = Bounded(np.asarray(numbers, dtype), None, np.dtype(dtype))
-    runner.node(made, list(inputs), {})
+    runner.run_node(made, list(inputs), {})
     inputs[place] = undecided(numbers, dtype)
     with pytest.raises(Undecided, match="undecided"):
-        runner.node(made, list(inputs), {})
+        runner.run_node(made, list(inputs), {})
 
 
 def _with(op: str, inputs: list[Any], **attributes: Any) -> Bounded:
     made = node(op, [f"i{k}" if one is not None else "" for k, one in enumerate(inputs)], ["y"], **attributes)
-    (found,) = Runner({"": 18}, Types("fp32")).node(made, inputs, {})
+    (found,) = Runner({"": 18}, ProgramTypes("fp32")).run_node(made, inputs, {})
     assert isinstance(found, Bounded)
     return found
 
 
-def test_a_place_that_is_resized_from_either_takes_one_row() -> None:
+def test_a_resized_element_takes_one_alternative() -> None:
     """Resizing 7 elements to 9 leaves open whether the middle coordinate is 3 or slightly less."""
     x = np.arange(1.0, 50.0).reshape(7, 7)
     sizes = Bounded(np.int64([1, 1, 9, 9]), None, np.int64)
@@ -338,7 +338,7 @@ def test_a_place_that_is_resized_from_either_takes_one_row() -> None:
         assert not is_right([[spoilt]], found)
 
 
-def test_a_place_that_is_sampled_from_either_is_one_for_all_channels() -> None:
+def test_a_sampled_position_is_the_same_for_all_channels() -> None:
     image = Bounded(
         np.stack([np.arange(1.0, 5.0).reshape(2, 2), np.arange(10.0, 50, 10).reshape(2, 2)])[None], None, FLOAT
     )

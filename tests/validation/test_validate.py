@@ -13,8 +13,8 @@ from onnx import numpy_helper
 import pumice
 from onnx_models import gemm, model, node
 from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.float_types import Types
-from pumice.validation.deviation import Deviation, judged
+from pumice.validation.bounds.float_types import ProgramTypes
+from pumice.validation.deviation import Deviation, compare_tensor
 from pumice.validation.reference import Reference
 from pumice.validation.report import ValidationReport
 
@@ -68,7 +68,7 @@ def test_the_first_wrong_node_is_named_with_its_error(context: pumice.Context, s
     assert "DIVERGES" in str(report)
 
 
-def test_a_node_behind_a_wrong_one_is_judged_by_what_it_was_given(
+def test_a_node_behind_a_wrong_one_is_checked_by_what_it_was_given(
     context: pumice.Context, spoil: Callable[..., None]
 ) -> None:
     def change(results: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_nan_where_the_reference_has_a_number_is_a_divergence(
     assert first.local.error == np.inf
 
 
-def test_a_case_that_does_not_fit_is_refused(context: pumice.Context) -> None:
+def test_a_case_that_does_not_fit_is_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.BindingError, match="input 'x'"):
         validated(context, (x().astype(np.float64),))
     with pytest.raises(pumice.BindingError, match="ghost"):
@@ -153,7 +153,7 @@ def test_the_reference_reads_constants_by_itself() -> None:
     reference = Reference(model([node("Add", ["s", "c"]), constant, node("Relu", ["x"], ["s"])]))
     assert [n.op for n in reference.nodes] == ["Relu", "Add"]
     np.testing.assert_array_equal(reference.constants["c"], [1, 2])
-    values = {"s": Bounded(np.zeros(2, FLOAT)), "c": reference.held("c")}
+    values = {"s": Bounded(np.zeros(2, FLOAT)), "c": reference.get_constant("c")}
     results = reference.nodes[1].run(values, reference.runner)
     made = results["y"]
     assert isinstance(made, Bounded)
@@ -163,7 +163,7 @@ def test_the_reference_reads_constants_by_itself() -> None:
 def ok(actual: Any, expected: Any, error: float | None = None) -> bool:
     """Compare arrays of one dtype; `error` applies to all elements of the reference."""
     bounded = Bounded(expected, None if error is None else np.full(np.shape(expected), error))
-    return judged(np.asarray(actual), bounded, Types("fp32")).ok
+    return compare_tensor(np.asarray(actual), bounded, ProgramTypes("fp32")).ok
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_judgements_of_floats(actual: list[float], expected: list[float], error:
 
 def test_judgements_of_scalars() -> None:
     assert ok(FLOAT(1.0), FLOAT(1.0))
-    wrong = judged(np.array(2.0, FLOAT), Bounded(np.array(1.0, FLOAT)), Types("fp32"))
+    wrong = compare_tensor(np.array(2.0, FLOAT), Bounded(np.array(1.0, FLOAT)), ProgramTypes("fp32"))
     assert (wrong.error, wrong.at, wrong.ok) == (1.0, (), False)
     assert not ok(FLOAT(np.nan), FLOAT(1.0))
     assert not ok(np.array(3), np.array(4))
@@ -201,7 +201,9 @@ def test_integers_have_to_be_equal_to_the_last_bit() -> None:
 
 def test_another_shape_or_type_is_a_divergence() -> None:
     for other in (np.zeros((3, 2), FLOAT), np.zeros((2, 3))):
-        found = judged(np.zeros((2, 3), FLOAT), Bounded(other, np.full(other.shape, np.inf)), Types("fp32"))
+        found = compare_tensor(
+            np.zeros((2, 3), FLOAT), Bounded(other, np.full(other.shape, np.inf)), ProgramTypes("fp32")
+        )
         assert (found.verdict, found.kind) == ("wrong", "wrong shape or dtype")
 
 
@@ -209,7 +211,9 @@ def test_what_has_no_bound_is_unproved() -> None:
     x = np.ones(4, FLOAT)
     for unknown, verdict in ((0, "right"), (1, "unproved"), (3, "unproved")):
         error = np.where(np.arange(4) < unknown, np.inf, 0.0)
-        found = judged(x + np.where(np.arange(4) < unknown, FLOAT(5), FLOAT(0)), Bounded(x, error), Types("fp32"))
+        found = compare_tensor(
+            x + np.where(np.arange(4) < unknown, FLOAT(5), FLOAT(0)), Bounded(x, error), ProgramTypes("fp32")
+        )
         assert (found.verdict, found.unknown) == (verdict, unknown)
 
 

@@ -105,13 +105,13 @@ def test_bisection_judges_one_run_of_the_whole(context: pumice.Context, spoil: C
     assert report.state == "wrong"
 
 
-def test_a_model_that_runs_in_parts_again_has_to_make_the_same_bits(
+def test_a_model_rerun_in_windows_gives_the_same_bits(
     context: pumice.Context, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tensors are too many to keep, so the windows run again if an output is wrong; the second run alone does not decide."""
     import pumice.validation.streaming
 
-    monkeypatch.setattr(pumice.validation.streaming, "WINDOW", 16)
+    monkeypatch.setattr(pumice.validation.streaming, "WINDOW_BYTES", 16)
     calls: list[int] = []
 
     def change(results: dict[str, Any]) -> None:

@@ -62,13 +62,13 @@ int write_all(int file, std::span<const std::byte> bytes) {
 }
 
 // Updates the entry's timestamp for the LRU order of prune_cache(), at most about once an hour.
-void note_use(const Opened& entry) {
+void touch_entry(const OpenedEntry& entry) {
   const auto used = std::chrono::system_clock::from_time_t(entry.status.st_mtim.tv_sec);
   if (std::chrono::system_clock::now() - used > kUseInterval) ::futimens(entry.file.get(), nullptr);
 }
 
 // Whether a write failed because the disk is full or faulty: this affects later processes as well.
-bool is_full(int failure) {
+bool is_disk_full(int failure) {
   return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
 }
 
@@ -85,9 +85,9 @@ void warn_of_full_disk(const std::string& path, int failure) {
 std::string temporary_name(const std::string& file) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("the system gives no random numbers");
-  std::array<char, 17> digits;
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(number));
-  return file + "." + digits.data() + ".tmp";
+  std::array<char, 17> hex_digits;
+  std::snprintf(hex_digits.data(), hex_digits.size(), "%016llx", static_cast<unsigned long long>(number));
+  return file + "." + hex_digits.data() + ".tmp";
 }
 
 // Writes a temporary file and renames it. Returns 0 or errno.
@@ -120,7 +120,7 @@ std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, co
   const FileDescriptor folder = open_cache_folder(open_cache(false), location.folder, false);
   const auto path = cache_directory();
   if (!folder || !path) return {};
-  const Opened entry = open_trusted(folder.get(), location.file, O_RDONLY, *path / location.folder / location.file);
+  const OpenedEntry entry = open_trusted(folder.get(), location.file, O_RDONLY, *path / location.folder / location.file);
   if (!entry.file || !S_ISREG(entry.status.st_mode)) return {};
   CacheHeader header;
   const uint64_t size = static_cast<uint64_t>(entry.status.st_size);
@@ -129,7 +129,7 @@ std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, co
   if (header.magic != kMagic || header.bytes != size - sizeof header) return {};
   std::vector<std::byte> payload(header.bytes);
   if (read_all(entry.file.get(), payload) != 0 || !is_cache_entry(header, kind, name, payload)) return {};
-  note_use(entry);
+  touch_entry(entry);
   return payload;
 }
 
@@ -139,7 +139,7 @@ bool write_cache_entry(std::string_view kind, const std::string& name, std::span
   const FileDescriptor folder = open_cache_folder(open_cache(true), location.folder, true);
   const auto path = cache_directory();
   const int failure = folder ? replace_file(folder, location.file, cache_header(kind, name, payload), payload) : folder.error();
-  if (is_full(failure) && path) warn_of_full_disk((*path / location.folder / location.file).string(), failure);
+  if (is_disk_full(failure) && path) warn_of_full_disk((*path / location.folder / location.file).string(), failure);
   if (failure) return false;
   static std::atomic<uint32_t> writes{0};
   if (writes.fetch_add(1) % kWritesBetweenPrunes == 0) prune_cache();

@@ -29,32 +29,32 @@ const char* environment(const char* name) {
   return value && *value ? value : nullptr;
 }
 
-std::string owner_text(uid_t user) {
+std::string describe_owner(uid_t user) {
   std::array<char, 4096> texts;
   passwd entry = {};
-  passwd* found = nullptr;
-  const bool is_known = getpwuid_r(user, &entry, texts.data(), texts.size(), &found) == 0 && found;
-  return (is_known ? "user '" + std::string(entry.pw_name) + "', " : std::string("user ")) + "uid " + std::to_string(user);
+  passwd* opened = nullptr;
+  const bool has_status = getpwuid_r(user, &entry, texts.data(), texts.size(), &opened) == 0 && opened;
+  return (has_status ? "user '" + std::string(entry.pw_name) + "', " : std::string("user ")) + "uid " + std::to_string(user);
 }
 
 // Warns once per process instead of once per entry.
-void warn_of_refusal(const fs::path& path, uid_t owner, const std::string& reason, const std::string& help) {
+void warn_untrusted(const fs::path& path, uid_t owner, const std::string& reason, const std::string& help) {
   static std::atomic<bool> has_warned{false};
   if (has_warned.exchange(true)) return;
-  log(LogLevel::warning, "the cache ignores " + path.string() + " (" + owner_text(owner) + "): " + reason +
+  log(LogLevel::warning, "the cache ignores " + path.string() + " (" + describe_owner(owner) + "): " + reason +
                              ". Results are not affected, but kernels may be compiled again in each process. " + help);
 }
 
 // Returns why an existing file or folder is not trusted, or an empty string. Root-owned files are not trusted either, because the cache is
 // per user.
-std::string distrust(const struct stat& status) {
+std::string distrust_reason(const struct stat& status) {
   if (S_ISLNK(status.st_mode)) return "it is a symbolic link, which the cache does not follow";
-  if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + owner_text(geteuid());
+  if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + describe_owner(geteuid());
   if (status.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it";
   return {};
 }
 
-std::string remedy(const fs::path& path, const struct stat& status) {
+std::string suggest_fix(const fs::path& path, const struct stat& status) {
   const std::string another = "set PUMICE_CACHE_DIR to a folder of yours.";
   if (status.st_uid != geteuid() || S_ISLNK(status.st_mode)) return "To keep a cache, " + another;
   return std::string(S_ISDIR(status.st_mode) ? "chmod -R" : "chmod") + " go-w " + path.string() +
@@ -70,13 +70,13 @@ int make_folders(const fs::path& path) {
 
 // Whether root would create a cache in another user's home, which happens if sudo keeps HOME: that user could no longer write to it. A
 // folder set with PUMICE_CACHE_DIR is still used, because containers run as root on mounted folders.
-bool is_home_of_another(const fs::path& cache) {
+bool is_home_of_other_user(const fs::path& cache) {
   if (geteuid() != 0 || environment("PUMICE_CACHE_DIR")) return false;
   struct stat status;
   for (fs::path at = cache; at.has_relative_path(); at = at.parent_path()) {
     if (::stat(at.c_str(), &status) != 0) continue;
     if (status.st_uid == 0) return false;
-    warn_of_refusal(at, status.st_uid, "root makes no cache in a folder of another user", "Use sudo -H, or set PUMICE_CACHE_DIR.");
+    warn_untrusted(at, status.st_uid, "root makes no cache in a folder of another user", "Use sudo -H, or set PUMICE_CACHE_DIR.");
     return true;
   }
   return false;
@@ -131,14 +131,14 @@ bool is_entry_stem(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
 }
 
-Opened open_trusted(int parent, const std::string& name, int flags, const fs::path& path) {
+OpenedEntry open_trusted(int parent, const std::string& name, int flags, const fs::path& path) {
   // O_NONBLOCK: open() would block on a FIFO
-  Opened result{FileDescriptor(::openat(parent, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)), {}};
-  const bool is_known = result.file ? ::fstat(result.file.get(), &result.status) == 0
-                                    : ::fstatat(parent, name.c_str(), &result.status, AT_SYMLINK_NOFOLLOW) == 0;
-  const std::string reason = is_known ? distrust(result.status) : std::string();
-  if (!reason.empty()) warn_of_refusal(path, result.status.st_uid, reason, remedy(path, result.status));
-  if (result.file && (!is_known || !reason.empty())) result.file = FileDescriptor::failure(EPERM);
+  OpenedEntry result{FileDescriptor(::openat(parent, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)), {}};
+  const bool has_status = result.file ? ::fstat(result.file.get(), &result.status) == 0
+                                      : ::fstatat(parent, name.c_str(), &result.status, AT_SYMLINK_NOFOLLOW) == 0;
+  const std::string reason = has_status ? distrust_reason(result.status) : std::string();
+  if (!reason.empty()) warn_untrusted(path, result.status.st_uid, reason, suggest_fix(path, result.status));
+  if (result.file && (!has_status || !reason.empty())) result.file = FileDescriptor::failure(EPERM);
   return result;
 }
 
@@ -147,14 +147,14 @@ FileDescriptor open_cache(bool create) {
   if (!path) return FileDescriptor::failure(ENOENT);
   FileDescriptor cache = open_trusted(AT_FDCWD, path->string(), O_RDONLY | O_DIRECTORY, *path).file;
   if (!create || cache.error() != ENOENT) return cache;
-  if (is_home_of_another(*path)) return FileDescriptor::failure(EPERM);
+  if (is_home_of_other_user(*path)) return FileDescriptor::failure(EPERM);
   if (const int error = make_folders(*path)) return FileDescriptor::failure(error);
   return open_trusted(AT_FDCWD, path->string(), O_RDONLY | O_DIRECTORY, *path).file;
 }
 
 FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string& folder, bool create) {
   if (!cache) return FileDescriptor::failure(cache.error());
-  FileDescriptor found = FileDescriptor::failure(ENOENT);
+  FileDescriptor opened = FileDescriptor::failure(ENOENT);
   int parent = cache.get();
   fs::path path = cache_directory().value_or("");
   for (const fs::path& part : fs::path(folder)) {
@@ -162,13 +162,13 @@ FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string&
     if (create && ::mkdirat(parent, part.c_str(), kFolderMode) != 0 && errno != EEXIST) return FileDescriptor(-1);
     FileDescriptor next = open_trusted(parent, part.string(), O_RDONLY | O_DIRECTORY, path).file;
     if (!next) return next;
-    found = std::move(next);
-    parent = found.get();
+    opened = std::move(next);
+    parent = opened.get();
   }
-  return found;
+  return opened;
 }
 
-std::vector<std::string> names_in(const FileDescriptor& folder) {
+std::vector<std::string> list_folder(const FileDescriptor& folder) {
   std::vector<std::string> names;
   const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closed by closedir()
   if (copy < 0) return names;

@@ -50,14 +50,14 @@ const EntryKind& entry_kind(std::string_view name);  // throws Error if the name
 bool is_entry_stem(std::string_view text);
 
 // An open file or folder with its fstat() result.
-struct Opened {
+struct OpenedEntry {
   FileDescriptor file;
   struct stat status = {};
 };
 
 // Opens `name` in the folder `parent`. Fails and warns once per process if it is a link, belongs to another user, or is writable by others.
 // path: shown in the warning.
-Opened open_trusted(int parent, const std::string& name, int flags, const std::filesystem::path& path);
+OpenedEntry open_trusted(int parent, const std::string& name, int flags, const std::filesystem::path& path);
 
 // Opens the cache folder. `create`: creates it with mode 0700 if it is missing.
 FileDescriptor open_cache(bool create);
@@ -66,6 +66,6 @@ FileDescriptor open_cache(bool create);
 FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string& folder, bool create);
 
 // Returns the names in a folder, without "." and "..".
-std::vector<std::string> names_in(const FileDescriptor& folder);
+std::vector<std::string> list_folder(const FileDescriptor& folder);
 
 }  // namespace pumice

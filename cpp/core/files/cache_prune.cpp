@@ -43,41 +43,41 @@ bool is_entry_file(const EntryKind& kind, std::string_view file) {
 
 // Whether the name is an entry name, a dot, 16 hexadecimal digits and ".tmp".
 bool is_temporary_file(const EntryKind& kind, std::string_view file) {
-  constexpr size_t kTail = sizeof(".0123456789abcdef.tmp") - 1;
-  if (file.size() <= kTail || !file.ends_with(".tmp") || file[file.size() - kTail] != '.') return false;
-  return is_entry_stem(file.substr(file.size() - kTail + 1, 16)) && is_entry_file(kind, file.substr(0, file.size() - kTail));
+  constexpr size_t kSuffixBytes = sizeof(".0123456789abcdef.tmp") - 1;
+  if (file.size() <= kSuffixBytes || !file.ends_with(".tmp") || file[file.size() - kSuffixBytes] != '.') return false;
+  return is_entry_stem(file.substr(file.size() - kSuffixBytes + 1, 16)) && is_entry_file(kind, file.substr(0, file.size() - kSuffixBytes));
 }
 
-void add_candidates(std::vector<Candidate>& found, const EntryKind& kind, const FileDescriptor& folder, const std::string& path) {
-  for (const std::string& name : names_in(folder)) {
+void add_candidates(std::vector<Candidate>& candidates, const EntryKind& kind, const FileDescriptor& folder, const std::string& path) {
+  for (const std::string& name : list_folder(folder)) {
     const bool is_temporary = is_temporary_file(kind, name);
     if (!is_temporary && !is_entry_file(kind, name)) continue;
     struct stat status;
     if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (!S_ISREG(status.st_mode) || status.st_uid != geteuid()) continue;
-    found.push_back({&kind, path, name, static_cast<uint64_t>(status.st_blocks) * 512, status.st_mtim, is_temporary});
+    candidates.push_back({&kind, path, name, static_cast<uint64_t>(status.st_blocks) * 512, status.st_mtim, is_temporary});
   }
 }
 
-std::vector<Candidate> candidates_of(const FileDescriptor& cache, const EntryKind& kind) {
-  std::vector<Candidate> found;
+std::vector<Candidate> list_candidates(const FileDescriptor& cache, const EntryKind& kind) {
+  std::vector<Candidate> candidates;
   const std::string path(kind.name);
   const FileDescriptor folder = open_cache_folder(cache, path, false);
-  if (!folder) return found;
-  if (!kind.is_nested) add_candidates(found, kind, folder, path);
+  if (!folder) return candidates;
+  if (!kind.is_nested) add_candidates(candidates, kind, folder, path);
   if (kind.is_nested) {
-    for (const std::string& name : names_in(folder)) {
+    for (const std::string& name : list_folder(folder)) {
       if (!is_entry_stem(name)) continue;
       const std::string inner = path + "/" + name;
-      if (const FileDescriptor opened = open_cache_folder(cache, inner, false)) add_candidates(found, kind, opened, inner);
+      if (const FileDescriptor opened = open_cache_folder(cache, inner, false)) add_candidates(candidates, kind, opened, inner);
     }
   }
-  return found;
+  return candidates;
 }
 
 // Whether the cache wrote this file. Entries of any version start with the magic number; a killed writer may leave a temporary file with
 // only part of that number.
-bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
+bool is_cache_file(const FileDescriptor& folder, const Candidate& candidate) {
   const FileDescriptor file(::openat(folder.get(), candidate.file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) return false;
@@ -85,44 +85,47 @@ bool is_our_file(const FileDescriptor& folder, const Candidate& candidate) {
   const ssize_t count = ::pread(file.get(), begin.data(), begin.size(), 0);
   if (count < 0 || (!candidate.is_temporary && count < ssize_t{kMagicBytes})) return false;
   const std::string_view text(begin.data(), static_cast<size_t>(count));
-  const std::string_view digits = text.substr(std::min(text.size(), kCacheMagic.size()));
-  return kCacheMagic.starts_with(text.substr(0, kCacheMagic.size())) && digits.find_first_not_of("0123456789") == digits.npos;
+  const std::string_view version_digits = text.substr(std::min(text.size(), kCacheMagic.size()));
+  return kCacheMagic.starts_with(text.substr(0, kCacheMagic.size())) &&
+         version_digits.find_first_not_of("0123456789") == version_digits.npos;
 }
 
 // Calls `visit` with the open folder and each entry that the cache wrote.
-void for_our_files(const FileDescriptor& cache, const std::vector<Candidate>& candidates,
-                   const std::function<void(const FileDescriptor&, const Candidate&)>& visit) {
+void for_each_cache_file(const FileDescriptor& cache, const std::vector<Candidate>& candidates,
+                         const std::function<void(const FileDescriptor&, const Candidate&)>& visit) {
   FileDescriptor folder = FileDescriptor::failure(ENOENT);
   std::string opened;
   for (const Candidate& candidate : candidates) {
     if (candidate.folder != opened) folder = open_cache_folder(cache, opened = candidate.folder, false);
-    if (folder && is_our_file(folder, candidate)) visit(folder, candidate);
+    if (folder && is_cache_file(folder, candidate)) visit(folder, candidate);
   }
 }
 
-std::vector<Candidate> all_candidates(const FileDescriptor& cache) {
+std::vector<Candidate> list_all_candidates(const FileDescriptor& cache) {
   std::vector<Candidate> all;
   for (const EntryKind& kind : entry_kinds()) {
-    auto found = candidates_of(cache, kind);
-    std::move(found.begin(), found.end(), std::back_inserter(all));
+    auto candidates = list_candidates(cache, kind);
+    std::move(candidates.begin(), candidates.end(), std::back_inserter(all));
   }
   return all;
 }
 
 void remove_abandoned(const FileDescriptor& cache, std::vector<Candidate>& candidates) {
   std::vector<Candidate> temporaries;
-  const auto entries_end = std::stable_partition(candidates.begin(), candidates.end(), [](const auto& one) { return !one.is_temporary; });
+  const auto entries_end =
+      std::stable_partition(candidates.begin(), candidates.end(), [](const auto& candidate) { return !candidate.is_temporary; });
   std::move(entries_end, candidates.end(), std::back_inserter(temporaries));
   candidates.erase(entries_end, candidates.end());
   const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::erase_if(temporaries, [&](const Candidate& one) { return now - one.used.tv_sec <= kAbandonedSeconds; });
-  for_our_files(cache, temporaries,
-                [](const FileDescriptor& folder, const Candidate& one) { ::unlinkat(folder.get(), one.file.c_str(), 0); });
+  std::erase_if(temporaries, [&](const Candidate& candidate) { return now - candidate.used.tv_sec <= kAbandonedSeconds; });
+  for_each_cache_file(cache, temporaries, [](const FileDescriptor& folder, const Candidate& candidate) {
+    ::unlinkat(folder.get(), candidate.file.c_str(), 0);
+  });
 }
 
-uint64_t bytes_of(const std::vector<Candidate>& candidates) {
+uint64_t total_bytes(const std::vector<Candidate>& candidates) {
   uint64_t total = 0;
-  for (const Candidate& one : candidates) total += one.bytes;
+  for (const Candidate& candidate : candidates) total += candidate.bytes;
   return total;
 }
 
@@ -130,20 +133,20 @@ uint64_t bytes_of(const std::vector<Candidate>& candidates) {
 
 std::vector<std::string> cache_entries(std::string_view kind_name, const std::string& folder) {
   const EntryKind& kind = entry_kind(kind_name);
-  const std::string wanted = std::string(kind.name) + (folder.empty() ? "" : "/" + folder);
+  const std::string entry_path = std::string(kind.name) + (folder.empty() ? "" : "/" + folder);
   std::vector<std::string> names;
   const FileDescriptor cache = open_cache(false);
   if (!cache) return names;
-  std::vector<Candidate> found;
+  std::vector<Candidate> candidates;
   if (folder.empty()) {
-    found = candidates_of(cache, kind);
-  } else if (const FileDescriptor opened = open_cache_folder(cache, wanted, false)) {
-    add_candidates(found, kind, opened, wanted);
+    candidates = list_candidates(cache, kind);
+  } else if (const FileDescriptor opened = open_cache_folder(cache, entry_path, false)) {
+    add_candidates(candidates, kind, opened, entry_path);
   }
-  for (const Candidate& one : found) {
-    if (one.is_temporary) continue;
-    const std::string stem = one.file.substr(0, one.file.size() - kind.suffix.size());
-    names.push_back(kind.is_nested ? one.folder.substr(kind.name.size() + 1) + "/" + stem : stem);
+  for (const Candidate& candidate : candidates) {
+    if (candidate.is_temporary) continue;
+    const std::string stem = candidate.file.substr(0, candidate.file.size() - kind.suffix.size());
+    names.push_back(kind.is_nested ? candidate.folder.substr(kind.name.size() + 1) + "/" + stem : stem);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -155,8 +158,8 @@ std::optional<CacheState> cache_state() {
   CacheState state{*path, 0, 0, size_limit()};
   const FileDescriptor cache = open_cache(false);
   if (!cache) return state;
-  for_our_files(cache, all_candidates(cache), [&](const FileDescriptor&, const Candidate& one) {
-    if (!one.is_temporary) ++state.files, state.bytes += one.bytes;
+  for_each_cache_file(cache, list_all_candidates(cache), [&](const FileDescriptor&, const Candidate& candidate) {
+    if (!candidate.is_temporary) ++state.files, state.bytes += candidate.bytes;
   });
   return state;
 }
@@ -165,23 +168,23 @@ void prune_cache() noexcept {
   try {
     const FileDescriptor cache = open_cache(false);
     if (!cache) return;
-    std::vector<Candidate> candidates = all_candidates(cache);
+    std::vector<Candidate> candidates = list_all_candidates(cache);
     remove_abandoned(cache, candidates);
     const uint64_t limit = size_limit();
-    if (bytes_of(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
+    if (total_bytes(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
     std::vector<Candidate> entries;
-    for_our_files(cache, candidates, [&](const FileDescriptor&, const Candidate& one) { entries.push_back(one); });
-    uint64_t total = bytes_of(entries);
+    for_each_cache_file(cache, candidates, [&](const FileDescriptor&, const Candidate& candidate) { entries.push_back(candidate); });
+    uint64_t total = total_bytes(entries);
     if (total <= limit) return;
     std::sort(entries.begin(), entries.end(), [](const Candidate& a, const Candidate& b) {
       return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
     });
-    for (const Candidate& one : entries) {
+    for (const Candidate& candidate : entries) {
       if (total <= limit / 4 * 3) break;
       // Check again: the file may have been replaced in the meantime.
-      for_our_files(cache, {one},
-                    [](const FileDescriptor& folder, const Candidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
-      total -= one.bytes;
+      for_each_cache_file(cache, {candidate},
+                          [](const FileDescriptor& folder, const Candidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
+      total -= candidate.bytes;
     }
   } catch (...) {  // out of memory: the next write tries again
   }

@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 // First 32 bits of the fractional parts of the cube roots of the first 64 primes.
-constexpr uint32_t kRound[64] = {
+constexpr uint32_t kRoundConstants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
     0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
@@ -30,7 +30,7 @@ bool has_sha_instructions() {
 
 // Processes a block with the SHA-NI instructions, about ten times as fast: cache keys of a model's kernels hash 50 KB each. The state is in
 // two vectors, (f, e, b, a) and (h, g, d, c); one instruction computes two rounds.
-__attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::array<uint32_t, 8>& state, const std::byte* data) {
+__attribute__((target("sha,sse4.1,ssse3"))) void process_block_sha_ni(std::array<uint32_t, 8>& state, const std::byte* data) {
   const auto load = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
   const __m128i swapped = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);  // words are big-endian
   __m128i words[4];
@@ -45,7 +45,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::arra
       const __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(now, words[(i + 1) % 4]), _mm_alignr_epi8(last, words[(i + 2) % 4], 4));
       now = _mm_sha256msg2_epu32(sum, last);
     }
-    const __m128i added = _mm_add_epi32(now, load(&kRound[4 * i]));
+    const __m128i added = _mm_add_epi32(now, load(&kRoundConstants[4 * i]));
     hgdc = _mm_sha256rnds2_epu32(hgdc, feba, added);
     feba = _mm_sha256rnds2_epu32(feba, hgdc, _mm_shuffle_epi32(added, 0x0e));
   }
@@ -57,7 +57,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void block_by_instructions(std::arra
 
 #endif
 
-uint32_t big_endian(const std::byte* data) {
+uint32_t read_big_endian(const std::byte* data) {
   uint32_t value = 0;
   for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(data[i]);
   return value;
@@ -65,13 +65,13 @@ uint32_t big_endian(const std::byte* data) {
 
 }  // namespace
 
-void Sha256::block(const std::byte* data) {
+void Sha256::process_block(const std::byte* data) {
 #if defined(__x86_64__)
   static const bool has_instructions = has_sha_instructions();
-  if (has_instructions) return block_by_instructions(state_, data);
+  if (has_instructions) return process_block_sha_ni(state_, data);
 #endif
   uint32_t w[64];
-  for (int i = 0; i < 16; ++i) w[i] = big_endian(data + 4 * i);
+  for (int i = 0; i < 16; ++i) w[i] = read_big_endian(data + 4 * i);
   for (int i = 16; i < 64; ++i) {
     const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
     const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
@@ -79,7 +79,7 @@ void Sha256::block(const std::byte* data) {
   }
   auto [a, b, c, d, e, f, g, h] = state_;
   for (int i = 0; i < 64; ++i) {
-    const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRoundConstants[i] + w[i];
     const uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
   }
@@ -88,16 +88,16 @@ void Sha256::block(const std::byte* data) {
 }
 
 Sha256& Sha256::bytes(std::span<const std::byte> data) {
-  size_t held = total_ % 64;
+  size_t num_pending = total_ % 64;
   total_ += data.size();
-  if (held != 0) {
-    const size_t taken = std::min(64 - held, data.size());
-    std::copy_n(data.begin(), taken, pending_.begin() + held);
-    data = data.subspan(taken);
-    if (held + taken < 64) return *this;
-    block(pending_.data());
+  if (num_pending != 0) {
+    const size_t num_copied = std::min(64 - num_pending, data.size());
+    std::copy_n(data.begin(), num_copied, pending_.begin() + num_pending);
+    data = data.subspan(num_copied);
+    if (num_pending + num_copied < 64) return *this;
+    process_block(pending_.data());
   }
-  for (; data.size() >= 64; data = data.subspan(64)) block(data.data());
+  for (; data.size() >= 64; data = data.subspan(64)) process_block(data.data());
   std::copy(data.begin(), data.end(), pending_.begin());
   return *this;
 }

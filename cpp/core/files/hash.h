@@ -20,7 +20,7 @@ class Sha256 {
   std::string hex();                 // digest() as 64 lower-case digits
 
  private:
-  void block(const std::byte* data);
+  void process_block(const std::byte* data);
 
   std::array<uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<std::byte, 64> pending_{};

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kNoIndex = -1;
 
-std::string device_text(const DeviceInfo& info) {
+std::string describe_device(const DeviceInfo& info) {
   return "'" + info.name + "' (" + std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
 }
 
@@ -24,12 +24,12 @@ bool is_number(const std::string& text) {
 }
 
 // index: position in devices(), or kNoIndex for a hidden device.
-bool matches(const DeviceInfo& info, int index, const std::string& wanted) {
-  const std::string spec = lower(wanted);
+bool matches(const DeviceInfo& info, int index, const std::string& requested) {
+  const std::string spec = lower(requested);
   if (spec.starts_with("uuid:")) {
-    std::string digits = spec.substr(5);
-    std::erase(digits, '-');
-    return info.uuid == digits;
+    std::string hex_digits = spec.substr(5);
+    std::erase(hex_digits, '-');
+    return info.uuid == hex_digits;
   }
   if (spec.starts_with("pci:")) return !info.pci.empty() && lower(info.pci) == spec.substr(4);
   if (is_number(spec)) return index == std::stoi(spec);
@@ -52,67 +52,69 @@ int rank(DeviceKind kind) {
   }
 }
 
-class Chooser {
+class DeviceChooser {
  public:
-  Chooser(const std::vector<DeviceInfo>& devices, const Visibility& visibility) : devices_(devices), visibility_(visibility) {}
+  DeviceChooser(const std::vector<DeviceInfo>& devices, const Visibility& visibility) : devices_(devices), visibility_(visibility) {}
 
-  DeviceChoice named(const std::string& wanted, const std::string& source) const {
-    std::vector<int> found;
+  DeviceChoice choose_named(const std::string& requested, const std::string& source) const {
+    std::vector<int> matching;
     for (size_t i = 0; i < visibility_.visible.size(); ++i)
-      if (matches(info(i), static_cast<int>(i), wanted)) found.push_back(static_cast<int>(i));
-    if (found.empty()) refuse_named(wanted, source);
-    const bool by_text = found.size() > 1 && !lower(wanted).starts_with("uuid:");
-    const std::string first = by_text ? ", the first of " + std::to_string(found.size()) + " that match" : "";
-    return chosen(static_cast<size_t>(found[0]), source + first, false);
+      if (matches(info(i), static_cast<int>(i), requested)) matching.push_back(static_cast<int>(i));
+    if (matching.empty()) throw_no_match(requested, source);
+    const bool is_ambiguous = matching.size() > 1 && !lower(requested).starts_with("uuid:");
+    const std::string first = is_ambiguous ? ", the first of " + std::to_string(matching.size()) + " that match" : "";
+    return make_choice(static_cast<size_t>(matching[0]), source + first, false);
   }
 
-  DeviceChoice best() const {
+  DeviceChoice choose_best() const {
     if (!visibility_.refusal.empty()) throw DeviceError(visibility_.refusal);
-    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + hidden());
-    if (visibility_.visible.size() == 1) return chosen(0, "the only Vulkan device", true);
-    size_t best = 0;
+    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + hidden_reasons());
+    if (visibility_.visible.size() == 1) return make_choice(0, "the only Vulkan device", true);
+    size_t choose_best = 0;
     for (size_t i = 1; i < visibility_.visible.size(); ++i)
-      if (rank(info(i).kind) < rank(info(best).kind)) best = i;
-    const std::string kind(name(info(best).kind));
-    return chosen(best, "the first " + kind + " device of " + std::to_string(visibility_.visible.size()), true);
+      if (rank(info(i).kind) < rank(info(choose_best).kind)) choose_best = i;
+    const std::string kind(name(info(choose_best).kind));
+    return make_choice(choose_best, "the first " + kind + " device of " + std::to_string(visibility_.visible.size()), true);
   }
 
-  std::string hidden() const {
+  std::string hidden_reasons() const {
     std::string text;
     const auto add = [&](const std::string& sentence) { text += (text.empty() ? "" : "; ") + sentence; };
     if (!visibility_.refusal.empty()) add(visibility_.refusal);
-    for (const HiddenDevice& one : visibility_.hidden) add(one.why + " hides " + device_text(devices_[one.place]));
+    for (const HiddenDevice& hidden_device : visibility_.hidden)
+      add(hidden_device.why + " hides " + describe_device(devices_[hidden_device.list_index]));
     for (const std::string& note : visibility_.notes) add(note);
     return text;
   }
 
  private:
-  const DeviceInfo& info(size_t index) const { return devices_[visibility_.visible[index].place]; }
+  const DeviceInfo& info(size_t index) const { return devices_[visibility_.visible[index].list_index]; }
 
-  // says_hidden: append the hidden devices to `why` if the user did not choose a device.
-  DeviceChoice chosen(size_t index, std::string why, bool says_hidden) const {
-    const VisibleDevice& one = visibility_.visible[index];
-    if (!one.rule.empty()) why += "; " + one.rule;
-    if (const std::string text = says_hidden ? hidden() : ""; !text.empty()) why += "; " + text;
-    return {one.place, static_cast<int>(index), std::move(why)};
+  // mention_hidden: append the hidden devices to `why` if the user did not choose a device.
+  DeviceChoice make_choice(size_t index, std::string why, bool mention_hidden) const {
+    const VisibleDevice& visible_device = visibility_.visible[index];
+    if (!visible_device.rule.empty()) why += "; " + visible_device.rule;
+    if (const std::string text = mention_hidden ? hidden_reasons() : ""; !text.empty()) why += "; " + text;
+    return {visible_device.list_index, static_cast<int>(index), std::move(why)};
   }
 
-  [[noreturn]] void refuse_named(const std::string& wanted, const std::string& source) const {
-    for (const HiddenDevice& one : visibility_.hidden) {
-      const DeviceInfo& device = devices_[one.place];
-      if (!matches(device, kNoIndex, wanted)) continue;
+  [[noreturn]] void throw_no_match(const std::string& requested, const std::string& source) const {
+    for (const HiddenDevice& hidden_device : visibility_.hidden) {
+      const DeviceInfo& device = devices_[hidden_device.list_index];
+      if (!matches(device, kNoIndex, requested)) continue;
       const std::string reason = visibility_.refusal.empty() ? "" : " (" + visibility_.refusal + ")";
-      throw DeviceError("'" + wanted + "' (" + source + ") names " + device_text(device) + ", which " + one.why + " hides" + reason +
-                        ": change one of the two; " + list());
+      throw DeviceError("'" + requested + "' (" + source + ") names " + describe_device(device) + ", which " + hidden_device.why +
+                        " hides" + reason + ": change one of the two; " + list_devices());
     }
-    const std::string text = hidden();
-    throw DeviceError("no Vulkan device matches '" + wanted + "' (" + source + "); " + list() + (text.empty() ? "" : "; " + text));
+    const std::string text = hidden_reasons();
+    throw DeviceError("no Vulkan device matches '" + requested + "' (" + source + "); " + list_devices() +
+                      (text.empty() ? "" : "; " + text));
   }
 
-  std::string list() const {
+  std::string list_devices() const {
     std::string text;
     for (size_t i = 0; i < visibility_.visible.size(); ++i)
-      text += (text.empty() ? "the devices are [" : ", [") + std::to_string(i) + "] " + device_text(info(i));
+      text += (text.empty() ? "the devices are [" : ", [") + std::to_string(i) + "] " + describe_device(info(i));
     return text.empty() ? "there is no device" : text;
   }
 
@@ -122,16 +124,16 @@ class Chooser {
 
 }  // namespace
 
-DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& wanted,
+DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& requested,
                            const std::string& environment) {
-  const Chooser chooser(devices, visibility);
-  if (!wanted.empty()) return chooser.named(wanted, "asked for as '" + wanted + "'");
-  if (!environment.empty()) return chooser.named(environment, "PUMICE_DEVICE=" + environment);
-  return chooser.best();
+  const DeviceChooser chooser(devices, visibility);
+  if (!requested.empty()) return chooser.choose_named(requested, "asked for as '" + requested + "'");
+  if (!environment.empty()) return chooser.choose_named(environment, "PUMICE_DEVICE=" + environment);
+  return chooser.choose_best();
 }
 
-std::string visibility_text(const std::vector<DeviceInfo>& devices, const Visibility& visibility) {
-  return Chooser(devices, visibility).hidden();
+std::string describe_visibility(const std::vector<DeviceInfo>& devices, const Visibility& visibility) {
+  return DeviceChooser(devices, visibility).hidden_reasons();
 }
 
 }  // namespace pumice

@@ -35,14 +35,14 @@ std::string_view name(DeviceKind kind) {
 }
 
 bool DeviceInfo::feature(std::string_view feature_name) const {
-  const auto found = features.find(std::string(feature_name));
-  return found != features.end() && found->second;
+  const auto entry = features.find(std::string(feature_name));
+  return entry != features.end() && entry->second;
 }
 
 uint64_t DeviceInfo::limit(std::string_view limit_name) const {
-  const auto found = limits.find(std::string(limit_name));
-  if (found == limits.end()) throw Error("unknown device limit '" + std::string(limit_name) + "'");
-  return found->second;
+  const auto entry = limits.find(std::string(limit_name));
+  if (entry == limits.end()) throw Error("unknown device limit '" + std::string(limit_name) + "'");
+  return entry->second;
 }
 
 void add_property_features(DeviceInfo& info) {

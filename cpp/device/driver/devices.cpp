@@ -36,20 +36,20 @@ DeviceKind kind_of(VkPhysicalDeviceType type) {
   }
 }
 
-void put(std::map<std::string, uint64_t>& limits, const char* name, uint64_t value) {
+void set_limit(std::map<std::string, uint64_t>& limits, const char* name, uint64_t value) {
   limits[name] = value;
 }
 template <typename T, size_t N>
-void put(std::map<std::string, uint64_t>& limits, const char* name, const T (&values)[N]) {
+void set_limit(std::map<std::string, uint64_t>& limits, const char* name, const T (&values)[N]) {
   for (size_t i = 0; i < N; ++i) limits[std::string(name) + "_" + std::to_string(i)] = values[i];
 }
 
 void add_float_controls(DeviceInfo& info, const VkPhysicalDeviceVulkan12Properties& v12) {
-  put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
-#define PUMICE_CONTROL(name)                  \
-  put(info.limits, #name "16", v12.name##16); \
-  put(info.limits, #name "32", v12.name##32); \
-  put(info.limits, #name "64", v12.name##64)
+  set_limit(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
+#define PUMICE_CONTROL(name)                        \
+  set_limit(info.limits, #name "16", v12.name##16); \
+  set_limit(info.limits, #name "32", v12.name##32); \
+  set_limit(info.limits, #name "64", v12.name##64)
   PUMICE_CONTROL(shaderDenormPreserveFloat);
   PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
   PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
@@ -60,7 +60,7 @@ void add_float_controls(DeviceInfo& info, const VkPhysicalDeviceVulkan12Properti
 
 void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPhysicalDeviceVulkan11Properties& v11,
                 const VkPhysicalDeviceVulkan12Properties& v12) {
-#define PUMICE_LIMIT(name) put(info.limits, #name, from.name)
+#define PUMICE_LIMIT(name) set_limit(info.limits, #name, from.name)
   PUMICE_LIMIT(maxStorageBufferRange);
   PUMICE_LIMIT(maxPushConstantsSize);
   PUMICE_LIMIT(maxMemoryAllocationCount);
@@ -83,10 +83,10 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   PUMICE_LIMIT(minMemoryMapAlignment);
   PUMICE_LIMIT(nonCoherentAtomSize);
 #undef PUMICE_LIMIT
-  put(info.limits, "subgroupSize", v11.subgroupSize);
-  put(info.limits, "subgroupSupportedStages", v11.subgroupSupportedStages);
-  put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
-  put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
+  set_limit(info.limits, "subgroupSize", v11.subgroupSize);
+  set_limit(info.limits, "subgroupSupportedStages", v11.subgroupSupportedStages);
+  set_limit(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
+  set_limit(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
   add_float_controls(info, v12);
 }
 
@@ -98,7 +98,7 @@ std::string component_name(VkComponentTypeKHR type) {
   return static_cast<int>(type) == 1000141000 ? "bfloat16" : "component" + std::to_string(index);
 }
 
-void add_matrices(DeviceInfo& info, VkPhysicalDevice physical) {
+void add_coopmat_shapes(DeviceInfo& info, VkPhysicalDevice physical) {
   if (!info.feature("cooperativeMatrix")) return;
   const auto query = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
       vkGetInstanceProcAddr(instance().handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
@@ -119,13 +119,13 @@ void add_matrices(DeviceInfo& info, VkPhysicalDevice physical) {
 void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
   const auto host = properties_of<VkPhysicalDeviceExternalMemoryHostPropertiesEXT>(
       physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT);
-  put(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
+  set_limit(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
 }
 
 void add_multiprocessors(DeviceInfo& info, VkPhysicalDevice physical) {
-  const auto found = properties_of<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
+  const auto properties = properties_of<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
       physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV);
-  put(info.limits, "shaderSMCount", found.shaderSMCount);
+  set_limit(info.limits, "shaderSMCount", properties.shaderSMCount);
 }
 
 std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
@@ -176,8 +176,8 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
     VkPhysicalDeviceProperties2 newer{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     newer.pNext = &v13;
     vkGetPhysicalDeviceProperties2(physical, &newer);
-    put(info.limits, "maxBufferSize", v13.maxBufferSize);
-    put(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
+    set_limit(info.limits, "maxBufferSize", v13.maxBufferSize);
+    set_limit(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
   }
   const auto& base = properties.properties;
   const auto extensions = device_extensions(physical, &info.extensions);
@@ -192,7 +192,7 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
   if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_memory(info, physical);
   if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessors(info, physical);
   add_property_features(info);
-  add_matrices(info, physical);
+  add_coopmat_shapes(info, physical);
   return info;
 }
 
@@ -207,14 +207,14 @@ DeviceList devices() {
   }
   std::vector<DeviceInfo> all;
   for (size_t i = 0; i < physicals.size(); ++i) all.push_back(describe(physicals[i], static_cast<int>(i)));
-  const Visibility visibility = visibility_of(all, VisibilitySources::of_process());
-  DeviceList list{{}, {}, visibility_text(all, visibility)};
-  for (const VisibleDevice& one : visibility.visible) {
-    list.visible.push_back(all[one.place]);
+  const Visibility visibility = resolve_visibility(all, VisibilitySources::from_process());
+  DeviceList list{{}, {}, describe_visibility(all, visibility)};
+  for (const VisibleDevice& device : visibility.visible) {
+    list.visible.push_back(all[device.list_index]);
     list.visible.back().index = static_cast<int>(list.visible.size()) - 1;
   }
-  for (const HiddenDevice& one : visibility.hidden) {
-    list.hidden.push_back(all[one.place]);
+  for (const HiddenDevice& device : visibility.hidden) {
+    list.hidden.push_back(all[device.list_index]);
     list.hidden.back().index = -1;
   }
   return list;

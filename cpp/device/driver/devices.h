@@ -13,7 +13,7 @@ namespace pumice {
 struct DeviceList {
   std::vector<DeviceInfo> visible;
   std::vector<DeviceInfo> hidden;  // hidden by environment variables; index is -1
-  std::string text;                // visibility_text(): which devices are hidden, and why
+  std::string text;                // describe_visibility(): which devices are hidden, and why
 };
 
 // Returns every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty without a loader or driver.

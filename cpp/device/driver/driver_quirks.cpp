@@ -39,27 +39,27 @@ constexpr std::array kKinds = {
               "test_driver_quirks.py: NaN"},
     QuirkKind{"int64_comparison", "Compares an int64 that was converted from an int32 wrong with constants.",
               "The bitwise complements are compared.", "test_int64_comparisons.py"},
-    QuirkKind{"other_matrix_layout",
-              "Uses another fragment layout for cooperative matrices than attention_mma.comp and gemm_mma.comp.",
+    QuirkKind{"other_matrix_layout", "Uses another fragment layout for cooperative matrices than attention_mma.comp and gemm_mma.comp.",
               "Attention scores and operands of GEMM and convolutions pass through shared memory.", "test_driver_quirks.py: matrices"},
-    QuirkKind{"emulated_fragments", "None: simulates cooperative matrices in tests.",
-              "GEMM with block-quantised weights, split-fp16 GEMM for float32, convolutions with several taps, and attention emulate "
-              "fragments in shared memory, slowly.",
-              "test_gemm_quant_mma.py, test_gemm_split_fp16.py, test_conv_halo.py, test_conv_few_channels.py, test_attention_decode_mma.py, "
-              "test_attention_mma.py"},
+    QuirkKind{
+        "emulated_fragments", "None: simulates cooperative matrices in tests.",
+        "GEMM with block-quantised weights, split-fp16 GEMM for float32, convolutions with several taps, and attention emulate "
+        "fragments in shared memory, slowly.",
+        "test_gemm_quant_mma.py, test_gemm_split_fp16.py, test_conv_halo.py, test_conv_few_channels.py, test_attention_decode_mma.py, "
+        "test_attention_mma.py"},
     QuirkKind{"told_spills", "None: simulates register spills in tests.",
               "Kernels with workgroups of 256 invocations and more count as spilling.", "test_register_spills.py"},
 };
 static_assert(kKinds.size() == static_cast<size_t>(Quirk::told_spills) + 1);
 
 // A range of driver versions [first, end), encoded as VkPhysicalDeviceProperties::driverVersion.
-struct Known {
+struct KnownQuirk {
   uint32_t driver;
   uint32_t first, end;
   Quirk quirk;
 };
 
-constexpr Known kKnown[] = {
+constexpr KnownQuirk kKnownQuirks[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
@@ -77,24 +77,24 @@ std::string_view name(Quirk quirk) {
   return kKinds[static_cast<size_t>(quirk)].name;
 }
 
-QuirkSet QuirkSet::named(const std::vector<std::string>& names) {
+QuirkSet QuirkSet::from_names(const std::vector<std::string>& names) {
   QuirkSet set;
   for (const std::string& name : names) {
-    const auto found = std::ranges::find(kKinds, name, &QuirkKind::name);
-    if (found == kKinds.end()) {
+    const auto kind = std::ranges::find(kKinds, name, &QuirkKind::name);
+    if (kind == kKinds.end()) {
       std::string all;
       for (const QuirkKind& kind : kKinds) all += (all.empty() ? "" : ", ") + std::string(kind.name);
       throw UnsupportedError("quirks: some of " + all + " expected; given '" + name + "'");
     }
-    set.add(static_cast<Quirk>(found - kKinds.begin()));
+    set.add(static_cast<Quirk>(kind - kKinds.begin()));
   }
   return set;
 }
 
 QuirkSet known_quirks(const DeviceInfo& device) {
   QuirkSet set;
-  for (const Known& known : kKnown)
-    if (known.driver == device.driver_id && device.driver_version >= known.first && device.driver_version < known.end) set.add(known.quirk);
+  for (const KnownQuirk& entry : kKnownQuirks)
+    if (entry.driver == device.driver_id && device.driver_version >= entry.first && device.driver_version < entry.end) set.add(entry.quirk);
   return set;
 }
 

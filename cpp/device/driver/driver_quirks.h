@@ -42,7 +42,7 @@ class QuirkSet {
   QuirkSet() = default;
   explicit QuirkSet(uint32_t bits) : bits_(bits) {}
   // Returns the quirks with these names. Throws UnsupportedError for a name that is not in quirk_kinds().
-  static QuirkSet named(const std::vector<std::string>& names);
+  static QuirkSet from_names(const std::vector<std::string>& names);
   bool has(Quirk quirk) const { return bits_ >> static_cast<uint32_t>(quirk) & 1; }
   void add(Quirk quirk) { bits_ |= uint32_t{1} << static_cast<uint32_t>(quirk); }
   QuirkSet operator|(QuirkSet other) const { return QuirkSet(bits_ | other.bits_); }

@@ -86,9 +86,9 @@ std::map<std::string, bool> FeatureChain::values() const {
   return result;
 }
 
-void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
-  std::vector<std::pair<VkBool32*, VkBool32>> kept;
-  visit([&](const char* name, VkBool32& value) { kept.emplace_back(&value, value && !masked.contains(name)); });
+void FeatureChain::disable_unused(const std::set<std::string>& masked) {
+  std::vector<std::pair<VkBool32*, VkBool32>> values;
+  visit([&](const char* name, VkBool32& value) { values.emplace_back(&value, value && !masked.contains(name)); });
   const auto clear = [](auto& structure) {
     const auto type = structure.sType;
     const auto next = structure.pNext;
@@ -98,7 +98,7 @@ void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
   };
   clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_), clear(atomic_float_);
   clear(robustness_), clear(bfloat16_), clear(executables_);
-  for (auto [value, wanted] : kept) *value = wanted;
+  for (auto [value, enabled] : values) *value = enabled;
 }
 
 std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions) {

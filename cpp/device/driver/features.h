@@ -18,7 +18,7 @@ class FeatureChain {
   VkPhysicalDeviceFeatures2* head() { return &base_; }
   std::map<std::string, bool> values() const;
   // Disables features that the engine does not use and those in `masked`.
-  void keep_wanted(const std::set<std::string>& masked);
+  void disable_unused(const std::set<std::string>& masked);
 
  private:
   template <typename Visit>

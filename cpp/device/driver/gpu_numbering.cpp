@@ -43,12 +43,12 @@ class Nvml {
   std::vector<NumberedGpu> gpus() const {
     unsigned count = 0;
     if (count_(&count) != 0) return {};
-    std::vector<NumberedGpu> found(count);  // a GPU that cannot be opened keeps its index
+    std::vector<NumberedGpu> gpus(count);  // a GPU that cannot be opened keeps its index
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      if (device_(i, &device) == 0) describe_gpu(device, found[i]);
+      if (device_(i, &device) == 0) describe_gpu(device, gpus[i]);
     }
-    return found;
+    return gpus;
   }
 
  private:
@@ -110,11 +110,12 @@ std::optional<std::map<std::string, uint64_t>> node_properties(const std::string
 
 std::optional<NumberedGpu> kfd_gpu(std::map<std::string, uint64_t> properties) {
   if (properties["simd_count"] == 0) return {};  // CPU-only node
-  const uint64_t place = properties["location_id"];
+  const uint64_t location_id = properties["location_id"];
   char text[40];
   NumberedGpu gpu;
   std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", static_cast<unsigned>(properties["domain"]),
-                static_cast<unsigned>(place >> 8 & 255), static_cast<unsigned>(place >> 3 & 31), static_cast<unsigned>(place & 7));
+                static_cast<unsigned>(location_id >> 8 & 255), static_cast<unsigned>(location_id >> 3 & 31),
+                static_cast<unsigned>(location_id & 7));
   gpu.pci = text;
   std::snprintf(text, sizeof text, "GPU-%016llx", static_cast<unsigned long long>(properties["unique_id"]));
   gpu.label = properties["unique_id"] ? text : "";
@@ -130,14 +131,14 @@ std::optional<std::vector<NumberedGpu>> nvml_gpus(const std::string& library) {
 }
 
 std::optional<std::vector<NumberedGpu>> kfd_gpus(const std::string& folder) {
-  std::vector<NumberedGpu> found;
+  std::vector<NumberedGpu> gpus;
   for (int node = 0;; ++node) {
     auto properties = node_properties(folder + "/" + std::to_string(node) + "/properties");
     if (!properties) break;
-    if (auto gpu = kfd_gpu(std::move(*properties))) found.push_back(std::move(*gpu));
+    if (auto gpu = kfd_gpu(std::move(*properties))) gpus.push_back(std::move(*gpu));
   }
-  if (found.empty()) return {};
-  return found;
+  if (gpus.empty()) return {};
+  return gpus;
 }
 
 }  // namespace pumice

@@ -39,11 +39,12 @@ uint32_t layer_version(const char* name) {
   vkEnumerateInstanceLayerProperties(&count, nullptr);
   std::vector<VkLayerProperties> layers(count);
   vkEnumerateInstanceLayerProperties(&count, layers.data());
-  const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
-  return found == layers.end() ? 0 : found->specVersion;
+  const auto layer_properties =
+      std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
+  return layer_properties == layers.end() ? 0 : layer_properties->specVersion;
 }
 
-bool validation_wanted() {
+bool is_validation_requested() {
   const char* value = std::getenv("PUMICE_VALIDATION");
   return value && *value && std::strcmp(value, "0") != 0;
 }
@@ -92,14 +93,14 @@ Instance make_instance() {
     check_memory_for_driver("dlopen(\"libvulkan.so.1\")");
     throw DeviceError("there is no Vulkan loader (libvulkan.so.1); install the package libvulkan1 or the GPU's driver");
   }
-  Instance made;
-  made.validation = validation_wanted();
-  if (made.validation) made.layer_version = layer_version(kValidationLayer);
-  if (made.validation && made.layer_version == 0)
+  Instance result;
+  result.validation = is_validation_requested();
+  if (result.validation) result.layer_version = layer_version(kValidationLayer);
+  if (result.validation && result.layer_version == 0)
     throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
-  made.handle = create_instance(made.validation);
+  result.handle = create_instance(result.validation);
   loaded = true;
-  return made;
+  return result;
 }
 
 bool usable(VkPhysicalDevice physical) {
@@ -131,7 +132,7 @@ void in_forked_child() {
 
 }  // namespace
 
-void leave_at_exit() {
+void skip_driver_exit_handlers() {
 #ifdef __GLIBC__
   on_exit(leave, nullptr);
 #endif
@@ -149,21 +150,21 @@ uint32_t fork_generation() {
 
 const Instance& instance() {
   static std::mutex mutex;
-  static auto* made =
+  static auto* instances =
       new std::deque<Instance>;  // back() belongs to this process; earlier ones belong to parent processes and are never touched
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   const bool forked = generation != fork_generation();
-  if (!made->empty() && forked && breaks)
+  if (!instances->empty() && forked && breaks)
     throw StateError(
         "this process was forked from one that used Vulkan, and no driver but Mesa's llvmpipe survives a fork: use Vulkan in one of the "
         "two "
         "alone, or start processes by 'spawn'");
-  if (made->empty() || forked) {
-    made->push_back(make_instance());
+  if (instances->empty() || forked) {
+    instances->push_back(make_instance());
     generation = fork_generation();
   }
-  return made->back();
+  return instances->back();
 }
 
 std::vector<VkPhysicalDevice> physical_devices() {

@@ -23,7 +23,7 @@ const Instance& instance();
 std::vector<VkPhysicalDevice> physical_devices();
 
 // Makes process exit skip the exit handlers registered before this call: the driver's handlers wait for work that never finishes.
-void leave_at_exit();
+void skip_driver_exit_handlers();
 // Registers a handler that runs at process exit, before the handlers registered earlier.
 void at_exit(void (*handler)());
 

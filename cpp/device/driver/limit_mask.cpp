@@ -37,15 +37,15 @@ std::string known_names() {
 std::vector<std::string> named(const DeviceInfo& info, const std::string& name) {
   const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
   const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
-  std::vector<std::string> found;
+  std::vector<std::string> names;
   for (const std::string_view maskable : kMaskable) {
     if (base != maskable) continue;
-    if (info.limits.contains(name)) found.push_back(name);
+    if (info.limits.contains(name)) names.push_back(name);
     for (const char* element : {"_0", "_1", "_2"})
-      if (!is_element && info.limits.contains(name + element)) found.push_back(name + element);
+      if (!is_element && info.limits.contains(name + element)) names.push_back(name + element);
   }
-  if (found.empty()) throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + known_names());
-  return found;
+  if (names.empty()) throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + known_names());
+  return names;
 }
 
 }  // namespace
@@ -54,17 +54,18 @@ void mask_limits(DeviceInfo& info, const LimitMask& mask) {
   for (const auto& [name, value] : mask)
     for (const std::string& limit : named(info, name)) {
       if (limit != name && mask.contains(limit)) continue;  // the element has its own mask
-      uint64_t& own = info.limits.at(limit);
+      uint64_t& limit_value = info.limits.at(limit);
       const bool is_alignment = limit.starts_with("min");
-      const auto wanted = static_cast<uint64_t>(value);
+      const auto masked_value = static_cast<uint64_t>(value);
       const auto refuse = [&](const std::string& why) {
         throw UnsupportedError("limits '" + name + "': " + std::to_string(value) + " " + why);
       };
       if (value < 1) refuse("is below 1");
-      if (is_alignment && (wanted < own || !std::has_single_bit(wanted)))
-        refuse("is no power of two, or less than '" + info.name + "' has: " + limit + " is " + std::to_string(own));
-      if (!is_alignment && wanted > own) refuse("is more than '" + info.name + "' has: " + limit + " is " + std::to_string(own));
-      own = wanted;
+      if (is_alignment && (masked_value < limit_value || !std::has_single_bit(masked_value)))
+        refuse("is no power of two, or less than '" + info.name + "' has: " + limit + " is " + std::to_string(limit_value));
+      if (!is_alignment && masked_value > limit_value)
+        refuse("is more than '" + info.name + "' has: " + limit + " is " + std::to_string(limit_value));
+      limit_value = masked_value;
     }
 }
 

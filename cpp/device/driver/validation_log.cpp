@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostMessages = 1000;
+constexpr size_t kMaxMessages = 1000;
 
 struct MessageLog {
   std::mutex mutex;
@@ -23,7 +23,7 @@ MessageLog& validation_log() {
 void note_validation_message(std::string text) {
   auto& log = validation_log();
   const std::lock_guard lock(log.mutex);
-  if (log.messages.size() < kMostMessages) log.messages.push_back(std::move(text));
+  if (log.messages.size() < kMaxMessages) log.messages.push_back(std::move(text));
 }
 
 std::vector<std::string> take_validation_messages() {

@@ -36,14 +36,14 @@ bool is_ordinal(const std::string& text) {
   return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-std::string folded(std::string text) {
+std::string normalize(std::string text) {
   std::erase(text, '-');
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 // Orders a vendor's devices by PCI address: the fallback if the vendor's library is not available.
-Numbering by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
+Numbering number_by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
   Numbering numbering{{}, "by the order of PCI addresses"};
   for (const DeviceInfo& info : devices)
     if (info.vendor_id == vendor) numbering.gpus.push_back({"GPU-" + info.uuid, info.uuid, info.pci, info.name});
@@ -56,46 +56,47 @@ class VendorVisibility {
  public:
   VendorVisibility(const std::vector<DeviceInfo>& devices, uint32_t vendor, Numbering numbering)
       : devices_(devices), vendor_(vendor), authority_(std::move(numbering.authority)) {
-    for (NumberedGpu& gpu : numbering.gpus) left_.push_back({std::move(gpu), ""});
+    for (NumberedGpu& gpu : numbering.gpus) remaining_.push_back({std::move(gpu), ""});
   }
 
   void apply(const std::string& variable, const std::string& value) {
     statement_ += (statement_.empty() ? "" : " and ") + variable + "=" + value;
-    std::vector<Named> named;
+    std::vector<NamedGpu> named;
     for (const std::string& name : names_in(value)) {
       if (name.starts_with("MIG-"))
         return refuse(variable + "=" + value + " names " + name +
                       ", a part of a GPU, which no Vulkan driver offers; "
                       "name the whole GPU by its index or as GPU-...");
-      const auto found = find(name, variable, value);
-      if (!found) break;
-      const auto is_found = [&](const Named& one) { return one.number == found->number; };
-      if (std::ranges::any_of(named, is_found)) return refuse(variable + "=" + value + " names one GPU twice (" + name + ")");
-      named.push_back(*found);
+      const auto match = find(name, variable, value);
+      if (!match) break;
+      const auto is_same_gpu = [&](const NamedGpu& named_gpu) { return named_gpu.number == match->number; };
+      if (std::ranges::any_of(named, is_same_gpu)) return refuse(variable + "=" + value + " names one GPU twice (" + name + ")");
+      named.push_back(*match);
     }
-    std::vector<Left> left;
-    for (const Named& one : named) {
-      Left& gpu = left_[one.number];
-      const std::string by_index = is_ordinal(one.name) ? ", whose " + one.name + " is " + shown(gpu.gpu) + " " + authority_ : "";
-      left.push_back({gpu.gpu, (gpu.rule.empty() ? "" : gpu.rule + ", and ") + variable + "=" + value + by_index});
+    std::vector<RemainingGpu> remaining;
+    for (const NamedGpu& named_gpu : named) {
+      RemainingGpu& gpu = remaining_[named_gpu.number];
+      const std::string by_index =
+          is_ordinal(named_gpu.name) ? ", whose " + named_gpu.name + " is " + describe_gpu(gpu.gpu) + " " + authority_ : "";
+      remaining.push_back({gpu.gpu, (gpu.rule.empty() ? "" : gpu.rule + ", and ") + variable + "=" + value + by_index});
     }
-    left_ = std::move(left);
+    remaining_ = std::move(remaining);
   }
 
   // Adds the vendor's visible and hidden devices to `visibility`.
   void finish(Visibility& visibility) {
     std::vector<VisibleDevice> visible;
-    for (const Left& left : refusal_.empty() ? left_ : std::vector<Left>{}) {
-      if (const auto place = place_of(left.gpu)) {
-        visible.push_back({*place, left.rule});
+    for (const RemainingGpu& remaining : refusal_.empty() ? remaining_ : std::vector<RemainingGpu>{}) {
+      if (const auto list_index = find_device(remaining.gpu)) {
+        visible.push_back({*list_index, remaining.rule});
       } else {
-        notes_.push_back(statement_ + " names " + shown(left.gpu) + ", which is no Vulkan device here");
+        notes_.push_back(statement_ + " names " + describe_gpu(remaining.gpu) + ", which is no Vulkan device here");
       }
     }
-    std::set<size_t> places;
-    for (const VisibleDevice& one : visible) places.insert(one.place);
+    std::set<size_t> visible_indices;
+    for (const VisibleDevice& device : visible) visible_indices.insert(device.list_index);
     for (size_t i = 0; i < devices_.size(); ++i)
-      if (devices_[i].vendor_id == vendor_ && !places.contains(i)) visibility.hidden.push_back({i, statement_});
+      if (devices_[i].vendor_id == vendor_ && !visible_indices.contains(i)) visibility.hidden.push_back({i, statement_});
     visibility.visible.insert(visibility.visible.end(), visible.begin(), visible.end());
     visibility.notes.insert(visibility.notes.end(), notes_.begin(), notes_.end());
     if (!refusal_.empty()) visibility.refusal += (visibility.refusal.empty() ? "" : "; ") + refusal_;
@@ -106,50 +107,52 @@ class VendorVisibility {
   }
 
  private:
-  struct Left {
+  struct RemainingGpu {
     NumberedGpu gpu;
     std::string rule;
   };
-  struct Named {
+  struct NamedGpu {
     size_t number;
     std::string name;
   };
 
-  static std::string shown(const NumberedGpu& gpu) {
+  static std::string describe_gpu(const NumberedGpu& gpu) {
     if (!gpu.label.empty()) return gpu.label;
     return gpu.pci.empty() ? "a GPU that this process may not open" : "the GPU at pci:" + gpu.pci;
   }
 
   // Returns the GPU with this name, or nullopt if the name ends the list.
-  std::optional<Named> find(const std::string& name, const std::string& variable, const std::string& value) {
-    if (is_ordinal(name) && std::stoul(name) < left_.size()) return Named{std::stoul(name), name};
+  std::optional<NamedGpu> find(const std::string& name, const std::string& variable, const std::string& value) {
+    if (is_ordinal(name) && std::stoul(name) < remaining_.size()) return NamedGpu{std::stoul(name), name};
     if (name.starts_with("GPU-") && name.size() > 4) {
-      std::vector<size_t> found;  // several matches: a UUID may be abbreviated
-      for (size_t i = 0; i < left_.size(); ++i)
-        if (folded(left_[i].gpu.label).starts_with(folded(name))) found.push_back(i);
-      if (found.size() == 1) return Named{found[0], name};
-      if (found.size() > 1) refuse(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(found.size()) + " GPUs");
+      std::vector<size_t> matches;  // several matches: a UUID may be abbreviated
+      for (size_t i = 0; i < remaining_.size(); ++i)
+        if (normalize(remaining_[i].gpu.label).starts_with(normalize(name))) matches.push_back(i);
+      if (matches.size() == 1) return NamedGpu{matches[0], name};
+      if (matches.size() > 1)
+        refuse(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(matches.size()) + " GPUs");
     }
     if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // valid ways to hide all GPUs
-    notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " + std::to_string(left_.size()) +
-                     " GPUs");
+    notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " +
+                     std::to_string(remaining_.size()) + " GPUs");
     return {};
   }
 
-  std::optional<size_t> place_of(const NumberedGpu& gpu) const {
+  std::optional<size_t> find_device(const NumberedGpu& gpu) const {
     const auto find_by = [&](const auto& is_same) -> std::optional<size_t> {
       for (size_t i = 0; i < devices_.size(); ++i)
         if (devices_[i].vendor_id == vendor_ && is_same(devices_[i])) return i;
       return {};
     };
-    if (const auto place = find_by([&](const DeviceInfo& info) { return !gpu.uuid.empty() && info.uuid == gpu.uuid; })) return place;
-    return find_by([&](const DeviceInfo& info) { return !gpu.pci.empty() && folded(info.pci) == folded(gpu.pci); });
+    if (const auto list_index = find_by([&](const DeviceInfo& info) { return !gpu.uuid.empty() && info.uuid == gpu.uuid; }))
+      return list_index;
+    return find_by([&](const DeviceInfo& info) { return !gpu.pci.empty() && normalize(info.pci) == normalize(gpu.pci); });
   }
 
   const std::vector<DeviceInfo>& devices_;
   uint32_t vendor_;
   std::string authority_, statement_, refusal_;
-  std::vector<Left> left_;
+  std::vector<RemainingGpu> remaining_;
   std::vector<std::string> notes_;
 };
 
@@ -164,12 +167,12 @@ void apply_cuda(const std::vector<DeviceInfo>& devices, const VisibilitySources&
   const std::string variable = "CUDA_VISIBLE_DEVICES", value = sources.variables.at(variable);
   const std::vector<std::string> names = names_in(value);
   const bool has_index = std::ranges::any_of(names, is_ordinal);
-  auto asked = has_index || value.find("GPU-") != std::string::npos ? nvml_gpus(sources.nvml) : std::nullopt;
-  Numbering numbering = asked ? Numbering{std::move(*asked), "by NVML"} : by_address(devices, kNvidia);
-  const bool is_known = !has_index || is_order_known(numbering.gpus, sources);
+  auto gpus = has_index || value.find("GPU-") != std::string::npos ? nvml_gpus(sources.nvml) : std::nullopt;
+  Numbering numbering = gpus ? Numbering{std::move(*gpus), "by NVML"} : number_by_address(devices, kNvidia);
+  const bool has_known_order = !has_index || is_order_known(numbering.gpus, sources);
   VendorVisibility nvidia(devices, kNvidia, std::move(numbering));
   nvidia.apply(variable, value);
-  if (!is_known)
+  if (!has_known_order)
     nvidia.refuse(variable + "=" + value +
                   " gives an index, and this host's GPUs differ: in CUDA's own order only its driver knows which is "
                   "meant; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPU as GPU-...");
@@ -177,31 +180,31 @@ void apply_cuda(const std::vector<DeviceInfo>& devices, const VisibilitySources&
 }
 
 void apply_rocm(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
-  auto asked = kfd_gpus(sources.kfd);
-  Numbering numbering = asked ? Numbering{std::move(*asked), "by the kernel's compute topology"} : by_address(devices, kAmd);
+  auto gpus = kfd_gpus(sources.kfd);
+  Numbering numbering = gpus ? Numbering{std::move(*gpus), "by the kernel's compute topology"} : number_by_address(devices, kAmd);
   VendorVisibility amd(devices, kAmd, std::move(numbering));
   for (const char* const variable : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
-    if (const auto given = sources.variables.find(variable); given != sources.variables.end()) amd.apply(variable, given->second);
+    if (const auto entry = sources.variables.find(variable); entry != sources.variables.end()) amd.apply(variable, entry->second);
   amd.finish(visibility);
 }
 
 // Sorts visible devices: devices without a rule keep their positions; devices with a rule are permuted among theirs, in the order of the
 // variable.
-void put_in_order(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
-  std::ranges::sort(visibility.hidden, {}, &HiddenDevice::place);
+void sort_by_index(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
+  std::ranges::sort(visibility.hidden, {}, &HiddenDevice::list_index);
   std::set<size_t> named, hidden;
   std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // devices with a rule, grouped by vendor
-  for (const HiddenDevice& one : visibility.hidden) hidden.insert(one.place);
-  for (VisibleDevice& one : visibility.visible) {
-    named.insert(one.place);
-    ruled[devices[one.place].vendor_id].push_back(std::move(one));
+  for (const HiddenDevice& device : visibility.hidden) hidden.insert(device.list_index);
+  for (VisibleDevice& device : visibility.visible) {
+    named.insert(device.list_index);
+    ruled[devices[device.list_index].vendor_id].push_back(std::move(device));
   }
-  std::map<uint32_t, size_t> taken;
+  std::map<uint32_t, size_t> next_index;
   visibility.visible.clear();
   for (size_t i = 0; i < devices.size(); ++i) {
     const uint32_t vendor = devices[i].vendor_id;
     if (named.contains(i)) {
-      visibility.visible.push_back(ruled[vendor][taken[vendor]++]);
+      visibility.visible.push_back(ruled[vendor][next_index[vendor]++]);
     } else if (!hidden.contains(i)) {
       visibility.visible.push_back({i, ""});
     }
@@ -210,14 +213,14 @@ void put_in_order(const std::vector<DeviceInfo>& devices, Visibility& visibility
 
 }  // namespace
 
-VisibilitySources VisibilitySources::of_process() {
+VisibilitySources VisibilitySources::from_process() {
   VisibilitySources sources;
   for (const char* const name : kNames)
     if (const char* const value = std::getenv(name)) sources.variables[name] = value;
   return sources;
 }
 
-Visibility visibility_of(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources) {
+Visibility resolve_visibility(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources) {
   const auto has = [&](uint32_t vendor) {
     return std::ranges::any_of(devices, [&](const auto& info) { return info.vendor_id == vendor; });
   };
@@ -226,7 +229,7 @@ Visibility visibility_of(const std::vector<DeviceInfo>& devices, const Visibilit
   Visibility visibility;
   if (cuda) apply_cuda(devices, sources, visibility);
   if (rocm) apply_rocm(devices, sources, visibility);
-  put_in_order(devices, visibility);
+  sort_by_index(devices, visibility);
   return visibility;
 }
 

@@ -11,22 +11,22 @@
 
 namespace pumice {
 
-// Inputs of visibility_of().
+// Inputs of resolve_visibility().
 struct VisibilitySources {
   std::map<std::string, std::string> variables;  // environment variables that are set, including empty ones
   std::string nvml = "libnvidia-ml.so.1";
   std::string kfd = "/sys/class/kfd/kfd/topology/nodes";
 
-  static VisibilitySources of_process();
+  static VisibilitySources from_process();
 };
 
 struct VisibleDevice {
-  size_t place = 0;  // index in the given list
-  std::string rule;  // e.g. "CUDA_VISIBLE_DEVICES=1, whose 1 is GPU-5a1c... by NVML"; empty if no variable applies
+  size_t list_index = 0;  // index in the given list
+  std::string rule;       // e.g. "CUDA_VISIBLE_DEVICES=1, whose 1 is GPU-5a1c... by NVML"; empty if no variable applies
 };
 
 struct HiddenDevice {
-  size_t place = 0;
+  size_t list_index = 0;
   std::string why;  // "CUDA_VISIBLE_DEVICES=1"
 };
 
@@ -39,6 +39,6 @@ struct Visibility {
 
 // CUDA_VISIBLE_DEVICES applies only to NVIDIA, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES only to AMD; other devices are always visible.
 // As in the vendors' runtimes, the first invalid name (such as -1) ends the list.
-Visibility visibility_of(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources);
+Visibility resolve_visibility(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources);
 
 }  // namespace pumice

@@ -4,16 +4,16 @@
 
 namespace pumice {
 
-bool has_matrix_shape(const DeviceInfo& device, uint32_t depth, DType operands, DType sums) {
-  const std::string_view a = name(operands), c = name(sums);
+bool has_coopmat_shape(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators) {
+  const std::string_view a = name(operands), c = name(accumulators);
   return std::ranges::any_of(device.matrices, [&](const MatrixShape& shape) {
-    return shape.m == 16 && shape.n == 16 && shape.k == depth && shape.a == a && shape.b == a && shape.c == c && shape.result == c;
+    return shape.m == 16 && shape.n == 16 && shape.k == k && shape.a == a && shape.b == a && shape.c == c && shape.result == c;
   });
 }
 
-bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums) {
-  return std::ranges::all_of(kMatrixFeatures, [&](std::string_view feature) { return device.feature(feature); }) &&
-         has_matrix_shape(device, depth, operands, sums);
+bool supports_coopmat(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators) {
+  return std::ranges::all_of(kCoopmatFeatures, [&](std::string_view feature) { return device.feature(feature); }) &&
+         has_coopmat_shape(device, k, operands, accumulators);
 }
 
 }  // namespace pumice

@@ -10,12 +10,12 @@
 namespace pumice {
 
 // Features that all cooperative matrix kernels need.
-inline constexpr std::array<std::string_view, 4> kMatrixFeatures{"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl",
-                                                                 "computeFullSubgroups"};
+inline constexpr std::array<std::string_view, 4> kCoopmatFeatures{"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl",
+                                                                  "computeFullSubgroups"};
 
-// Whether the device supports cooperative matrices of shape 16 x 16 x `depth` with these operand and accumulator types.
-bool has_matrix_shape(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
-// Like has_matrix_shape(), and kMatrixFeatures are available.
-bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
+// Whether the device supports cooperative matrices of shape 16 x 16 x `k` with these operand and accumulator types.
+bool has_coopmat_shape(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators);
+// Like has_coopmat_shape(), and kCoopmatFeatures are available.
+bool supports_coopmat(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators);
 
 }  // namespace pumice

@@ -18,9 +18,9 @@
 #include "device/buffer.h"
 #include "device/command_buffer.h"
 #include "device/pipeline.h"
+#include "dispatch/kernel/coopmat_support.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/kernel_options.h"
-#include "dispatch/kernel/coopmat_support.h"
 #include "shader/shader.h"
 #include "shader/source/embedded_shaders.h"
 
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
-constexpr uint32_t kTurns = 70000;  // more iterations than the limit of drivers that truncate long loops
+constexpr uint32_t kIterations = 70000;  // more iterations than the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
 constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
 
@@ -67,12 +67,12 @@ Points make_points() {
   return points;
 }
 
-bool same(float a, float b) {
+bool is_same_float(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
 // Rounds to fp32. `volatile` prevents excess precision between operations.
-float rounded(double value) {
+float to_float(double value) {
   const volatile float result = static_cast<float>(value);
   return result;
 }
@@ -82,41 +82,41 @@ float round_even(float x) {
 }
 
 // Returns the quirks revealed by the results y[trial][point].
-QuirkSet judged(const Points& points, const std::vector<float>& y) {
+QuirkSet check_results(const Points& points, const std::vector<float>& y) {
   QuirkSet quirks;
-  const auto expect = [&](size_t trial, size_t point, float wanted, Quirk quirk) {
-    if (!same(y[trial * kPoints + point], wanted)) quirks.add(quirk);
+  const auto expect = [&](size_t trial, size_t point, float expected, Quirk quirk) {
+    if (!is_same_float(y[trial * kPoints + point], expected)) quirks.add(quirk);
   };
   for (size_t i = 0; i < kPoints; ++i) {
-    const float a = points.a[i], b = points.b[i], product = rounded(static_cast<double>(a) * b);
+    const float a = points.a[i], b = points.b[i], product = to_float(static_cast<double>(a) * b);
     const int32_t n = points.n[i];
-    expect(0, i, rounded(static_cast<double>(a) + b), Quirk::inexact_arithmetic);
-    expect(1, i, rounded(static_cast<double>(a) - b), Quirk::inexact_arithmetic);
+    expect(0, i, to_float(static_cast<double>(a) + b), Quirk::inexact_arithmetic);
+    expect(1, i, to_float(static_cast<double>(a) - b), Quirk::inexact_arithmetic);
     expect(2, i, product, Quirk::inexact_arithmetic);
-    expect(3, i, rounded(n), Quirk::inexact_arithmetic);
-    expect(4, i, rounded(static_cast<uint32_t>(n)), Quirk::inexact_unsigned);
+    expect(3, i, to_float(n), Quirk::inexact_arithmetic);
+    expect(4, i, to_float(static_cast<uint32_t>(n)), Quirk::inexact_unsigned);
     // Ignores the sign of zero: Mesa compiles this conversion pair to trunc().
     if (std::fabs(a) < 2147483648.0f && y[5 * kPoints + i] != static_cast<float>(static_cast<int32_t>(a)))
       quirks.add(Quirk::inexact_arithmetic);
-    expect(6, i, rounded(static_cast<double>(a) / b), Quirk::inexact_division);
+    expect(6, i, to_float(static_cast<double>(a) / b), Quirk::inexact_division);
     expect(7, i, std::sqrt(std::fabs(a)), Quirk::inexact_square_root);
     expect(8, i, std::floor(a), Quirk::inexact_rounding);
     expect(9, i, std::ceil(a), Quirk::inexact_rounding);
     expect(10, i, std::trunc(a), Quirk::inexact_rounding);
     expect(11, i, round_even(a), Quirk::inexact_rounding);
-    expect(12, i, rounded(static_cast<double>(a) * b - product), Quirk::unfused_multiply_add);
-    const float v = points.a[(i + i % 4) % kPoints], next = rounded(1.0 + v), back = rounded(static_cast<double>(next) - 1.0);
-    const float shifted = rounded(v + 12582912.0);
-    expect(13, i, rounded(shifted - 12582912.0), Quirk::unrolled_contraction);
-    expect(14, i, rounded(static_cast<double>(v) - back), Quirk::unrolled_contraction);
+    expect(12, i, to_float(static_cast<double>(a) * b - product), Quirk::unfused_multiply_add);
+    const float v = points.a[(i + i % 4) % kPoints], next = to_float(1.0 + v), back = to_float(static_cast<double>(next) - 1.0);
+    const float shifted = to_float(v + 12582912.0);
+    expect(13, i, to_float(shifted - 12582912.0), Quirk::unrolled_contraction);
+    expect(14, i, to_float(static_cast<double>(v) - back), Quirk::unrolled_contraction);
     expect(15, i, 7.0f, Quirk::flushed_denormals);
   }
-  expect(16, 0, static_cast<float>(kTurns), Quirk::loop_limit);
+  expect(16, 0, static_cast<float>(kIterations), Quirk::loop_limit);
   return quirks;
 }
 
 template <typename T>
-std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const std::vector<T>& elements) {
+std::shared_ptr<Buffer> make_filled_buffer(const std::shared_ptr<Context>& context, const std::vector<T>& elements) {
   const auto buffer = Buffer::create(context, elements.size() * sizeof(T));
   upload({buffer, 0, buffer->bytes()}, std::as_bytes(std::span(elements)));
   return buffer;
@@ -142,17 +142,17 @@ void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std:
   for (const auto& binding : pipeline.bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
   CommandBuffer commands(context, sizes);
   commands.begin();
-  commands.describe(std::array{DescriptorUse{&pipeline, ranges, {}}});
+  commands.write_descriptor_sets(std::array{DispatchResources{&pipeline, ranges, {}}});
   commands.dispatch(pipeline, push, {1, 1, 1});
   commands.end();
   context->wait(commands.submit());
 }
 
 // Runs a trial shader and returns its output array, which is the binding after the inputs.
-std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
-                           std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
+std::vector<float> run_trial(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
+                             std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
   std::vector<float> y(elements);
-  const auto result = filled(context, y);
+  const auto result = make_filled_buffer(context, y);
   buffers.push_back(result);
   std::vector<BufferRange> ranges;
   for (const auto& binding : shader.interface.bindings) {
@@ -165,29 +165,30 @@ std::vector<float> outcome(const std::shared_ptr<Context>& context, const Shader
 }
 
 // Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_mma.comp and gemm_mma.comp.
-size_t quad_element(size_t invocation, size_t component) {
+size_t mma_element(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
 }
 
 // Whether the device has fp16 cooperative matrices of 16x16x16 with subgroups of 32, whose layout can be tested.
-bool has_matrices_of_halves(const DeviceInfo& device) {
+bool has_fp16_coopmat(const DeviceInfo& device) {
   return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
-         has_matrix_units(device, 16, DType::float16, DType::float32);
+         supports_coopmat(device, 16, DType::float16, DType::float32);
 }
 
-// Whether cooperative matrices have the fragment layout of quad_element().
-bool has_quads(const std::shared_ptr<Context>& context) {
+// Whether cooperative matrices have the fragment layout of mma_element().
+bool has_mma(const std::shared_ptr<Context>& context) {
   constexpr size_t kElements = 256;
   std::vector<float> numbers(kElements);
-  std::vector<uint16_t> halves(kElements);
-  for (size_t i = 0; i < kElements; ++i) numbers[i] = static_cast<float>(i), halves[i] = half_from_float(numbers[i]);
+  std::vector<uint16_t> fp16_values(kElements);
+  for (size_t i = 0; i < kElements; ++i) numbers[i] = static_cast<float>(i), fp16_values[i] = half_from_float(numbers[i]);
   std::vector<float> y;
   try {
     const auto shader =
         compile(std::string(embedded_shader(kMatrixShader)), std::string(kMatrixShader), device_options(*context, Storage::fp16));
     const auto pipeline = make_pipeline(*context, *shader, 32);
-    y = outcome(context, *shader, *pipeline, {filled(context, halves), filled(context, numbers)}, 2 * kElements, {});
+    y = run_trial(context, *shader, *pipeline, {make_filled_buffer(context, fp16_values), make_filled_buffer(context, numbers)},
+                  2 * kElements, {});
   } catch (const DeviceLostError&) {
     throw;
   } catch (const Error& error) {  // other kernels work without cooperative matrices
@@ -195,24 +196,26 @@ bool has_quads(const std::shared_ptr<Context>& context) {
     return false;
   }
   for (size_t i = 0; i < 2 * kElements; ++i)
-    if (y[i] != static_cast<float>(quad_element(i % kElements / 8, i % 8))) return false;
+    if (y[i] != static_cast<float>(mma_element(i % kElements / 8, i % 8))) return false;
   return true;
 }
 
-QuirkSet tried(const std::shared_ptr<Context>& context) {
+QuirkSet run_driver_trial(const std::shared_ptr<Context>& context) {
   const Points points = make_points();
   const auto shader = compile(std::string(embedded_shader(kShader)), std::string(kShader), device_options(*context, Storage::fp32));
   const auto pipeline = make_pipeline(*context, *shader);
-  const std::array<uint32_t, 3> push{kPoints, kSmall, kTurns};
-  const auto y = outcome(context, *shader, *pipeline, {filled(context, points.a), filled(context, points.b), filled(context, points.n)},
-                         kTrials * kPoints, std::as_bytes(std::span(push)));
-  QuirkSet quirks = judged(points, y);
-  if (has_matrices_of_halves(context->info()) && !has_quads(context)) quirks.add(Quirk::other_matrix_layout);
+  const std::array<uint32_t, 3> push{kPoints, kSmall, kIterations};
+  const auto y =
+      run_trial(context, *shader, *pipeline,
+                {make_filled_buffer(context, points.a), make_filled_buffer(context, points.b), make_filled_buffer(context, points.n)},
+                kTrials * kPoints, std::as_bytes(std::span(push)));
+  QuirkSet quirks = check_results(points, y);
+  if (has_fp16_coopmat(context->info()) && !has_mma(context)) quirks.add(Quirk::other_matrix_layout);
   return quirks;
 }
 
 // Returns the CPU features of the host. Software drivers compile for these, so they are part of the cache key.
-std::string processor() {
+std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("flags") || line.starts_with("Features")) return line;
@@ -229,21 +232,21 @@ std::string trial_name(const DeviceInfo& info) {
       .field(info.driver_info);
   hash.field(static_cast<uint64_t>(kPoints)).field(static_cast<uint64_t>(kVersion));
   if (info.kind == DeviceKind::software) {
-    hash.field(processor());
+    hash.field(cpu_model());
     for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
       if (const char* text = std::getenv(variable)) hash.field(variable).field(text);
   }
   return info.uuid + "-" + hash.hex().substr(0, 32);
 }
 
-QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
+QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
   const auto name = cache_directory() ? std::optional(trial_name(context->info())) : std::nullopt;
-  if (const auto known = name ? read_cache_entry(kKind, *name) : std::nullopt; known && known->size() == sizeof(uint32_t)) {
+  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint32_t)) {
     uint32_t bits = 0;
-    std::memcpy(&bits, known->data(), sizeof bits);
+    std::memcpy(&bits, cached->data(), sizeof bits);
     return QuirkSet(bits);
   }
-  const QuirkSet quirks = tried(context);
+  const QuirkSet quirks = run_driver_trial(context);
   const uint32_t bits = quirks.bits();
   if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
   return quirks;
@@ -252,25 +255,25 @@ QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
 // The trial result of a context, computed on first use.
 struct DriverTrial {
   std::once_flag once;
-  QuirkSet shown;
+  QuirkSet detected;
 };
 
 }  // namespace
 
-QuirkSet tried_quirks(const std::shared_ptr<Context>& context) {
+QuirkSet trial_quirks(const std::shared_ptr<Context>& context) {
   const auto trial = context->attachment<DriverTrial>();
   std::call_once(trial->once, [&] {
-    trial->shown = found_quirks(context);
+    trial->detected = detect_quirks(context);
     for (size_t i = 0; i < quirk_kinds().size(); ++i)
-      if (trial->shown.has(static_cast<Quirk>(i)))
+      if (trial->detected.has(static_cast<Quirk>(i)))
         log(LogLevel::info, "driver '" + context->info().driver + "', " + std::string(quirk_kinds()[i].name) + ": " +
                                 std::string(quirk_kinds()[i].summary) + " " + std::string(quirk_kinds()[i].answer));
   });
-  return trial->shown;
+  return trial->detected;
 }
 
 QuirkSet driver_quirks(const std::shared_ptr<Context>& context) {
-  return tried_quirks(context) | context->assumed_quirks();
+  return trial_quirks(context) | context->assumed_quirks();
 }
 
 }  // namespace pumice

@@ -12,6 +12,6 @@ namespace pumice {
 QuirkSet driver_quirks(const std::shared_ptr<Context>& context);
 
 // Returns the quirks detected by the trial.
-QuirkSet tried_quirks(const std::shared_ptr<Context>& context);
+QuirkSet trial_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

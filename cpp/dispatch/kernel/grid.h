@@ -18,6 +18,6 @@ struct Launch {
 // Returns the kernel as is if the device supports the group counts, else its folded variant (see KernelVariant::folded()). Throws Error if
 // the kernel cannot fold (a bug in its lowering, which must split the work), UnsupportedError if the grid exceeds 32-bit counts or the
 // device's limit on the total over all three axes.
-Launch launch_of(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups);
+Launch make_launch(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups);
 
 }  // namespace pumice

@@ -14,18 +14,18 @@
 #include "dispatch/kernel/messages.h"
 #include "shader/debug/thread_guard.h"
 #include "shader/int64/int64_emulation.h"
-#include "shader/spirv/int64_comparisons.h"
-#include "shader/spirv/robustness.h"
-#include "shader/spirv/loop_limit.h"
-#include "shader/spirv/spirv.h"
 #include "shader/source/diagnostics.h"
 #include "shader/source/embedded_shaders.h"
 #include "shader/source/glslang_loader.h"
+#include "shader/spirv/int64_comparisons.h"
+#include "shader/spirv/loop_limit.h"
+#include "shader/spirv/robustness.h"
+#include "shader/spirv/spirv.h"
 
 namespace pumice {
 namespace {
 
-constexpr uint64_t kLeastRingBytes = 256;
+constexpr uint64_t kMinRingBytes = 256;
 
 uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
   const auto bits = bits_of(scalar, value);
@@ -48,7 +48,7 @@ std::optional<size_t> local_size_axis(std::string_view name) {
 }
 
 // Returns the local size given by the constants, if any; axes that are not named are 1.
-std::optional<LocalSize> local_size_in(const SpecValues& spec) {
+std::optional<LocalSize> find_local_size(const SpecValues& spec) {
   std::optional<LocalSize> size;
   for (const auto& [name, value] : spec)
     if (const auto axis = local_size_axis(name)) {
@@ -63,11 +63,11 @@ std::string folding_constant(uint32_t axes) {
   return "GRID_FOLDED_" + std::to_string(axes);
 }
 
-std::string known_constants(const Interface& interface) {
-  std::string text;
+std::string list_constants(const Interface& interface) {
+  std::string names;
   for (const auto& constant : interface.spec_constants)
-    if (constant.name != kFoldedGrid) text += (text.empty() ? "" : ", ") + constant.name;
-  return text.empty() ? "no specialization constants" : "one of " + text;
+    if (constant.name != kFoldedGrid) names += (names.empty() ? "" : ", ") + constant.name;
+  return names.empty() ? "no specialization constants" : "one of " + names;
 }
 
 uint32_t vulkan_minor(const DeviceInfo& info) {
@@ -75,19 +75,19 @@ uint32_t vulkan_minor(const DeviceInfo& info) {
 }
 
 // Returns the newest SPIR-V version that the device's Vulkan version supports, as encoded in a module header.
-uint32_t newest_spirv(const DeviceInfo& info) {
+uint32_t max_spirv_version(const DeviceInfo& info) {
   constexpr std::array<uint32_t, 4> kNewest{0x00010000, 0x00010300, 0x00010500, 0x00010600};
   return kNewest[std::min<size_t>(vulkan_minor(info), kNewest.size() - 1)];
 }
 
-std::string version_of_spirv(uint32_t version) {
+std::string format_spirv_version(uint32_t version) {
   return std::to_string(version >> 16 & 0xff) + "." + std::to_string(version >> 8 & 0xff);
 }
 
 // A broadcast from a non-constant invocation needs a newer SPIR-V version and this feature.
-bool broadcasts(const Context& context, const SourceSet& sources) {
+bool uses_dynamic_broadcast(const Context& context, const SourceSet& sources) {
   return context.feature("subgroupBroadcastDynamicId") && std::ranges::any_of(sources.files(), [](const SourceFile& file) {
-           return std::ranges::find(file.facts->words, "subgroupBroadcast") != file.facts->words.end();
+           return std::ranges::find(file.facts->identifiers, "subgroupBroadcast") != file.facts->identifiers.end();
          });
 }
 
@@ -113,14 +113,14 @@ void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
 }
 
-ShaderCompileError with_reasons(const ShaderCompileError& error, std::vector<std::string> sentences) {
+ShaderCompileError append_reasons(const ShaderCompileError& error, std::vector<std::string> sentences) {
   if (sentences.empty()) return error;
   auto messages = error.messages;
   messages.insert(messages.end(), sentences.begin(), sentences.end());
-  return compile_error(std::move(messages));
+  return make_compile_error(std::move(messages));
 }
 
-std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
+std::shared_ptr<Context> lock_context(const std::weak_ptr<Context>& context) {
   auto locked = context.lock();
   if (!locked) throw StateError("the Context of this kernel is gone", "L1");
   return locked;
@@ -133,38 +133,39 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
     : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), origin_(origin) {
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
-    if (axis && interface().is_sized) continue;
+    if (axis && interface().has_requested_local_size) continue;
     if (axis && interface().local_size_id[*axis]) {
       local_size_[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
       specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
       continue;
     }
     const auto* constant = interface().find_spec_constant(name);
-    if (!constant) throw BindingError("K1", "specialization constant", name, known_constants(interface()), name);
+    if (!constant) throw BindingError("K1", "specialization constant", name, list_constants(interface()), name);
     specialization_.push_back(specialise(*constant, value));
     for (size_t i = 0; i < 3; ++i)
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
-  const std::set<std::string> unpaired = pair_words(*context);
-  if (origin == KernelOrigin::user && driver_quirks(context).has(Quirk::loop_limit) && may_exceed(this->spirv(), kUnwatchedIterations))
+  const std::set<std::string> unpaired = emulate_int64(*context);
+  if (origin == KernelOrigin::user && driver_quirks(context).has(Quirk::loop_limit) &&
+      may_exceed_iterations(this->spirv(), kUnwatchedIterations))
     watch_number_ = static_cast<uint32_t>(std::stoul(shader_->key.substr(0, 8), nullptr, 16)) | 1;
   check_device(*context, *shader_, specialization_, local_size_, unpaired);
-  for (size_t axis = 0; axis < 3; ++axis) most_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+  for (size_t axis = 0; axis < 3; ++axis) max_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
   for (const uint32_t axes : {1u, 3u})
     if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
 }
 
-KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
-    : context_(ordinary.context_),
-      shader_(ordinary.shader_),
-      paired_(ordinary.paired_),
-      specialization_(ordinary.specialization_),
-      local_size_(ordinary.local_size_),
-      most_groups_(ordinary.most_groups_),
+KernelVariant::KernelVariant(const KernelVariant& base, Folded)
+    : context_(base.context_),
+      shader_(base.shader_),
+      emulated_spirv_(base.emulated_spirv_),
+      specialization_(base.specialization_),
+      local_size_(base.local_size_),
+      max_groups_(base.max_groups_),
       is_folded_(true),
-      origin_(ordinary.origin_),
-      watch_number_(ordinary.watch_number_) {
-  const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
+      origin_(base.origin_),
+      watch_number_(base.watch_number_) {
+  const SpecConstant* constant = interface().find_spec_constant(folding_constant(base.grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
   specialization_.push_back(specialise(*constant, uint64_t{1}));
 }
@@ -175,25 +176,25 @@ std::shared_ptr<const KernelVariant> KernelVariant::folded() const {
 }
 
 std::shared_ptr<Context> KernelVariant::context() const {
-  return lock(context_);
+  return lock_context(context_);
 }
 
-std::set<std::string> KernelVariant::pair_words(const Context& context) {
+std::set<std::string> KernelVariant::emulate_int64(const Context& context) {
   if (context.feature(kInt64Feature) ||
-      std::ranges::find(interface().features, kInt64Feature, &NeededFeature::feature) == interface().features.end())
+      std::ranges::find(interface().features, kInt64Feature, &RequiredFeature::feature) == interface().features.end())
     return {};
   std::map<uint32_t, uint64_t> constants;
   for (const auto& constant : specialization_) constants[constant.id] = constant.bits;
-  WordPairs made = with_word_pairs(shader_->spirv, constants);
-  paired_ = std::make_shared<const std::vector<uint32_t>>(std::move(made.spirv));
-  return std::move(made.lacks);
+  Int64Emulation emulation = pumice::emulate_int64(shader_->spirv, constants);
+  emulated_spirv_ = std::make_shared<const std::vector<uint32_t>>(std::move(emulation.spirv));
+  return std::move(emulation.unsupported);
 }
 
-std::vector<uint32_t> KernelVariant::contained() const {
+std::vector<uint32_t> KernelVariant::sandboxed_spirv() const {
   std::vector<std::string> dropped;
-  std::vector<uint32_t> spirv = without_large_unrolling(this->spirv(), dropped);
+  std::vector<uint32_t> spirv = limit_unrolling(this->spirv(), dropped);
   for (const auto& sentence : dropped) log(LogLevel::info, "kernel '" + name() + "': " + sentence);
-  return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
+  return context()->info().kind == DeviceKind::software ? clamp_local_indices(spirv) : spirv;
 }
 
 uint32_t KernelVariant::watch_binding() const {
@@ -203,15 +204,15 @@ uint32_t KernelVariant::watch_binding() const {
   return next;
 }
 
-std::vector<uint32_t> KernelVariant::submitted() const {
-  std::vector<uint32_t> module = origin_ == KernelOrigin::user ? contained() : spirv();
-  if (is_watched()) module = with_loop_watch(module, watch_binding(), watch_number_);
+std::vector<uint32_t> KernelVariant::driver_spirv() const {
+  std::vector<uint32_t> module = origin_ == KernelOrigin::user ? sandboxed_spirv() : spirv();
+  if (is_watched()) module = add_loop_watch(module, watch_binding(), watch_number_);
   const QuirkSet quirks = driver_quirks(context());
-  if (quirks.has(Quirk::int64_comparison)) module = spirv::with_complemented_comparisons(module);
-  return quirks.has(Quirk::unrolled_contraction) ? spirv::without_unrolling(module) : module;
+  if (quirks.has(Quirk::int64_comparison)) module = spirv::complement_int64_comparisons(module);
+  return quirks.has(Quirk::unrolled_contraction) ? spirv::remove_unroll_hints(module) : module;
 }
 
-PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) const {
+PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& module) const {
   PipelineDesc desc;
   desc.name = name();
   const auto owner = context();
@@ -236,68 +237,68 @@ PipelineDesc KernelVariant::description(const std::vector<uint32_t>& module) con
 
 const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
-    const std::vector<uint32_t> module = submitted();
-    pipeline_ = Pipeline::create(*context(), description(module));
+    const std::vector<uint32_t> module = driver_spirv();
+    pipeline_ = Pipeline::create(*context(), make_pipeline_desc(module));
     has_pipeline_ = true;
-    if (is_asked_) (void)spills();
+    if (queries_spills_) (void)spills();
   });
   return *pipeline_;
 }
 
 size_t KernelVariant::spirv_bytes() const {
-  return submitted().size() * sizeof(uint32_t);
+  return driver_spirv().size() * sizeof(uint32_t);
 }
 
 std::vector<PipelineExecutable> KernelVariant::executables(Capture capture) const {
   const auto owner = context();
-  check_tells_executables(*owner);
-  const std::vector<uint32_t> module = submitted();
-  PipelineDesc desc = description(module);
+  check_reports_executables(*owner);
+  const std::vector<uint32_t> module = driver_spirv();
+  PipelineDesc desc = make_pipeline_desc(module);
   desc.counted = false;
   desc.capture = capture;
   const auto pipeline = Pipeline::create(*owner, desc);
-  return executables_of(*owner, *pipeline);
+  return query_executables(*owner, *pipeline);
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionSource options, const DebugOptions& debug,
+Kernel::Kernel(const std::shared_ptr<Context>& context, KernelSource source, OptionsCallback options, const DebugOptions& debug,
                KernelOrigin origin)
     : context_(context),
-      source_(std::move(text.source)),
-      name_(std::move(text.name)),
-      path_(std::move(text.path)),
-      includes_(std::move(text.includes)),
+      source_(std::move(source.source)),
+      name_(std::move(source.name)),
+      path_(std::move(source.path)),
+      includes_(std::move(source.includes)),
       options_(std::move(options)),
-      local_size_(text.local_size),
+      local_size_(source.local_size),
       check_bounds_(debug.check_bounds),
       origin_(origin),
-      spirv_(std::move(text.spirv)) {
+      spirv_(std::move(source.spirv)) {
   includes_.on_disk = !path_.empty();
-  includes_.files = std::make_shared<FileTexts>();
+  includes_.files = std::make_shared<FileCache>();
   limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
   for (size_t axis = 0; axis < 3; ++axis) limits_.groups[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
-  const uint64_t most = limits_.largest;
-  if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kLeastRingBytes || debug.ring_bytes > most)
+  const uint64_t max_ring_bytes = limits_.largest;
+  if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kMinRingBytes || debug.ring_bytes > max_ring_bytes)
     throw BindingError("K12", "message_bytes", name_,
-                       "whole words of 4 bytes, from " + std::to_string(kLeastRingBytes) + " to " + std::to_string(most),
+                       "whole words of 4 bytes, from " + std::to_string(kMinRingBytes) + " to " + std::to_string(max_ring_bytes),
                        std::to_string(debug.ring_bytes));
   debug_ = std::make_shared<const DebugSink>(DebugSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
 }
 
-std::shared_ptr<const Shader> Kernel::compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {
+std::shared_ptr<const Shader> Kernel::compile_shader(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {
   const std::string& name = path_.empty() ? name_ : path_;
   if (!spirv_.empty()) {
-    const DeviceInfo& info = lock(context_)->info();
-    if (spirv_.size() > 1 && spirv_[1] > newest_spirv(info))
-      throw UnsupportedError("kernel '" + name_ + "' is a module of SPIR-V " + version_of_spirv(spirv_[1]) + "; '" + info.name +
-                             "' takes up to " + version_of_spirv(newest_spirv(info)));
-    return shader_of(spirv_, name, options);
+    const DeviceInfo& info = lock_context(context_)->info();
+    if (spirv_.size() > 1 && spirv_[1] > max_spirv_version(info))
+      throw UnsupportedError("kernel '" + name_ + "' is a module of SPIR-V " + format_spirv_version(spirv_[1]) + "; '" + info.name +
+                             "' takes up to " + format_spirv_version(max_spirv_version(info)));
+    return shader_from_spirv(spirv_, name, options);
   }
-  if (local_size_) check_local_size(*lock(context_), name_, *local_size_);
+  if (local_size_) check_local_size(*lock_context(context_), name_, *local_size_);
   auto shader = compile(source_, name, options, macros, includes_, local_size_);
-  if (shader->lacks_local_size.empty()) return shader;
-  const auto size = local_size_in(spec);
-  if (!size) throw ShaderCompileError(shader->lacks_local_size);
-  check_local_size(*lock(context_), name_, *size);
+  if (shader->missing_local_size_error.empty()) return shader;
+  const auto size = find_local_size(spec);
+  if (!size) throw ShaderCompileError(shader->missing_local_size_error);
+  check_local_size(*lock_context(context_), name_, *size);
   return compile(source_, name, options, macros, includes_, size);
 }
 
@@ -305,67 +306,67 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const std::string key = variant_key(storage, macros, spec);
   {
     const std::lock_guard guard(mutex_);
-    if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
+    if (const auto entry = variants_.find(key); entry != variants_.end()) return entry->second;
   }
   check_interrupts();  // a large model compiles hundreds of shaders, so allow Ctrl-C
-  const auto context = lock(context_);
+  const auto context = lock_context(context_);
   ShaderOptions options = device_options(*context, storage);
-  if (origin_ == KernelOrigin::user && broadcasts(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
+  if (origin_ == KernelOrigin::user && uses_dynamic_broadcast(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
     options.vulkan_minor = static_cast<int>(std::min<uint32_t>(vulkan_minor(context->info()), 2));
   if (options_) options = options_(options);
   options.debug = options.debug || check_bounds_;
-  options.every_extension = origin_ == KernelOrigin::engine;
+  options.all_extensions = origin_ == KernelOrigin::engine;
   options.guard_declared = options.guard && origin_ == KernelOrigin::user;
-  options.bounds_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
+  options.clamps_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
   std::shared_ptr<const Shader> shader;
   try {
-    shader = compiled(options, macros, spec);
+    shader = compile_shader(options, macros, spec);
   } catch (const ShaderCompileError& error) {
     auto sentences = undeclared_types(context->info(), source_);
-    const auto is_of_2024 = [&] {
+    const auto compiles_as_2024 = [&] {
       if (options.generation == Generation::year_2024 || origin_ == KernelOrigin::engine) return false;
       ShaderOptions older = options;
       older.generation = Generation::year_2024;
       try {
-        compiled(older, macros, spec);
+        compile_shader(older, macros, spec);
       } catch (const Error&) {
         return false;
       }
       return true;
     };
-    if (is_of_2024())
+    if (compiles_as_2024())
       sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
-    throw with_reasons(error, std::move(sentences));
+    throw append_reasons(error, std::move(sentences));
   }
   if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
-  auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
-  if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
-  if (made->is_watched()) watch_loops(*context, *made, macros);
+  auto new_variant = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
+  if (new_variant->emulates_int64() && origin_ == KernelOrigin::user) log_int64_emulation();
+  if (new_variant->is_watched()) watch_loops(*context, *new_variant, macros);
   const std::lock_guard guard(mutex_);
-  return variants_.emplace(key, std::move(made)).first->second;  // if another thread compiled it first, its variant is kept
+  return variants_.emplace(key, std::move(new_variant)).first->second;  // if another thread compiled it first, its variant is kept
 }
 
 // Locates the loops lazily, by recompiling the source when a message needs them.
 void Kernel::watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const {
   const Shader& shader = *variant.shader();
   std::optional<LocalSize> local_size = local_size_;
-  if (shader.interface.is_sized) local_size = variant.local_size();
+  if (shader.interface.has_requested_local_size) local_size = variant.local_size();
   LoopWatch::of(context)->add_kernel(
       variant.watch_number(), name_,
       [source = source_, name = path_.empty() ? name_ : path_, options = shader.options, macros, includes = includes_, local_size] {
-        return source.empty() ? std::string() : loop_places(source, name, options, macros, includes, local_size);
+        return source.empty() ? std::string() : find_loop_locations(source, name, options, macros, includes, local_size);
       });
 }
 
-void Kernel::tell_pairs() {
-  if (!told_pairs_.exchange(true))
+void Kernel::log_int64_emulation() {
+  if (!logged_emulation_.exchange(true))
     log(LogLevel::info, "kernel '" + name_ + "': 64-bit integers are computed as pairs of words: the device lacks " + kInt64Feature);
 }
 
-void Kernel::tell_stand_in(const DeviceInfo& device, DType dtype) {
+void Kernel::log_packed_storage(const DeviceInfo& device, DType dtype) {
   const Storage storage = storage_of(device, dtype);
-  if ((storage != Storage::fp16_packed && storage != Storage::bf16_packed) || told_.exchange(true)) return;
+  if ((storage != Storage::fp16_packed && storage != Storage::bf16_packed) || logged_packed_.exchange(true)) return;
   std::string why;
   const auto add = [&](const std::string& reason) { why += (why.empty() ? ": " : ", ") + reason; };
   for (const auto feature : {k16bitStorage, kBfloat16})
@@ -379,15 +380,15 @@ void Kernel::tell_stand_in(const DeviceInfo& device, DType dtype) {
 
 std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
   const std::lock_guard guard(mutex_);
-  std::vector<std::shared_ptr<const KernelVariant>> made;
-  for (const auto& [key, variant] : variants_) made.push_back(variant);
-  return made;
+  std::vector<std::shared_ptr<const KernelVariant>> result;
+  for (const auto& [key, variant] : variants_) result.push_back(variant);
+  return result;
 }
 
 namespace {
 
 // Options for kernels without printf: a message ring that the device can bind.
-DebugOptions library_debug(const Context& context) {
+DebugOptions library_debug_options(const Context& context) {
   DebugOptions debug;
   debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);
   return debug;
@@ -396,8 +397,8 @@ DebugOptions library_debug(const Context& context) {
 // GPUs use large workgroups: launching 65,536 workgroups takes 41 us on an H200, even if they do nothing.
 Macros workgroup_sizes(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
-  const uint64_t most = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));
-  const uint64_t large = std::bit_floor(std::min(kLarge, most));
+  const uint64_t max_invocations = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));
+  const uint64_t large = std::bit_floor(std::min(kLarge, max_invocations));
   const uint64_t local = context.info().kind == DeviceKind::software ? std::min(kOfSoftware, large) : large;
   return {{"LOCAL_SIZE", std::to_string(local)}, {"WORKGROUP", std::to_string(large)}};
 }
@@ -410,13 +411,14 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
   Macros all = macros;
   {
     const std::lock_guard guard(mutex_);
-    auto found = kernels_.find(shader);
-    if (found == kernels_.end()) {
-      KernelText text{std::string(embedded_shader(shader)), std::string(shader)};
-      auto made = std::make_shared<Kernel>(context, std::move(text), OptionSource{}, library_debug(*context), KernelOrigin::engine);
-      found = kernels_.emplace(std::string(shader), std::move(made)).first;
+    auto entry = kernels_.find(shader);
+    if (entry == kernels_.end()) {
+      KernelSource source{std::string(embedded_shader(shader)), std::string(shader)};
+      auto new_kernel =
+          std::make_shared<Kernel>(context, std::move(source), OptionsCallback{}, library_debug_options(*context), KernelOrigin::engine);
+      entry = kernels_.emplace(std::string(shader), std::move(new_kernel)).first;
     }
-    kernel = found->second;
+    kernel = entry->second;
     if (sizes_.empty()) sizes_ = workgroup_sizes(*context);
     for (const auto& size : sizes_)
       if (std::ranges::none_of(macros, [&](const auto& macro) { return macro.first == size.first; })) all.push_back(size);
@@ -425,16 +427,16 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
   return kernel->variant(storage, all, spec);
 }
 
-std::shared_ptr<Kernel> KernelLibrary::user(const std::shared_ptr<Context>& context, const KernelText& text) {
+std::shared_ptr<Kernel> KernelLibrary::get_user_kernel(const std::shared_ptr<Context>& context, const KernelSource& source) {
   std::string key;
-  const auto add = [&](const std::string& part) { key.append(std::to_string(part.size())).append(":").append(part); };
-  for (const std::string* part : {&text.source, &text.name, &text.path}) add(*part);
-  for (const auto& [name, included] : text.includes.texts) add(name), add(included);
-  for (const std::string& folder : text.includes.folders) add(folder);
-  for (const uint32_t size : text.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
+  const auto add = [&](const std::string& field) { key.append(std::to_string(field.size())).append(":").append(field); };
+  for (const std::string* field : {&source.source, &source.name, &source.path}) add(*field);
+  for (const auto& [name, included] : source.includes.sources_by_path) add(name), add(included);
+  for (const std::string& folder : source.includes.folders) add(folder);
+  for (const uint32_t size : source.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
   const std::lock_guard guard(mutex_);
-  auto& kernel = users_[key];
-  if (!kernel) kernel = std::make_shared<Kernel>(context, text, OptionSource{}, library_debug(*context));
+  auto& kernel = user_kernels_[key];
+  if (!kernel) kernel = std::make_shared<Kernel>(context, source, OptionsCallback{}, library_debug_options(*context));
   return kernel;
 }
 

@@ -47,9 +47,9 @@ class KernelVariant {
   // A shader without a local size also accepts the constants "local_size_x", "_y", "_z"; a local size given to compile() is already built
   // in. Throws BindingError (unknown constant, value out of range), UnsupportedError (lists every missing feature and exceeded limit).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, KernelOrigin origin);
-  // Creates the variant of `ordinary` for folded grids.
+  // Creates the variant of `base` for folded grids.
   struct Folded {};
-  KernelVariant(const KernelVariant& ordinary, Folded);
+  KernelVariant(const KernelVariant& base, Folded);
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
@@ -57,7 +57,7 @@ class KernelVariant {
   const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // local size after specialisation
   const Pipeline& pipeline() const;                                          // the pipeline, created on first use
   bool has_pipeline() const { return has_pipeline_; }
-  const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // the device's maximum group count on each axis
+  const std::array<uint64_t, 3>& max_groups() const { return max_groups_; }  // the device's maximum group count on each axis
   // Number of grid axes that the shader can fold if the grid exceeds the device's limits (shaders/include/grid.glsl): 1 for one-dimensional
   // grids, 3 for up to three axes, 0 if it cannot fold. User kernels: 1 if they only use their global invocation id.
   uint32_t grid_axes() const { return grid_axes_; }
@@ -65,7 +65,7 @@ class KernelVariant {
   std::shared_ptr<const KernelVariant> folded() const;
   bool is_folded() const { return is_folded_; }
   // Whether 64-bit integers are emulated with pairs of 32-bit words because the device lacks them.
-  bool is_paired() const { return paired_ != nullptr; }
+  bool emulates_int64() const { return emulated_spirv_ != nullptr; }
   // Whether its loops are monitored (LoopWatch): its pipeline then has an extra buffer after those of the interface.
   bool is_watched() const { return watch_number_ != 0; }
   uint32_t watch_number() const { return watch_number_; }
@@ -76,28 +76,28 @@ class KernelVariant {
   // Register spills as reported by the driver; 0 if there are none or the driver does not report them. Queried once, by recompiling the
   // kernel; the result is cached on disk.
   uint64_t spills() const;
-  std::optional<uint64_t> known_spills() const;         // nullopt if the driver has to be queried
-  void ask_with_pipeline() const { is_asked_ = true; }  // queries the spills when the pipeline is created
+  std::optional<uint64_t> cached_spills() const;                       // nullopt if the driver has to be queried
+  void query_spills_with_pipeline() const { queries_spills_ = true; }  // queries the spills when the pipeline is created
 
  private:
   std::weak_ptr<Context> context_;  // weak: the context's cache owns the kernels
   std::shared_ptr<const Shader> shader_;
-  std::shared_ptr<const std::vector<uint32_t>> paired_;  // module with emulated 64-bit integers; null if unchanged
+  std::shared_ptr<const std::vector<uint32_t>> emulated_spirv_;  // module with emulated 64-bit integers; null if unchanged
   std::vector<Specialization> specialization_;
   std::array<uint32_t, 3> local_size_;
-  std::array<uint64_t, 3> most_groups_{};
+  std::array<uint64_t, 3> max_groups_{};
   uint32_t grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
   uint32_t watch_binding() const;
-  std::set<std::string> pair_words(const Context& context);  // returns the operations that cannot be emulated
-  const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
-  std::vector<uint32_t> contained() const;  // a user shader's module as it is passed to the driver
-  std::vector<uint32_t> submitted() const;  // any shader's module as it is passed to the driver
-  PipelineDesc description(const std::vector<uint32_t>& module) const;
+  std::set<std::string> emulate_int64(const Context& context);  // returns the operations that cannot be emulated
+  const std::vector<uint32_t>& spirv() const { return emulated_spirv_ ? *emulated_spirv_ : shader_->spirv; }
+  std::vector<uint32_t> sandboxed_spirv() const;  // a user shader's module as it is passed to the driver
+  std::vector<uint32_t> driver_spirv() const;     // any shader's module as it is passed to the driver
+  PipelineDesc make_pipeline_desc(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
-  mutable std::atomic<bool> is_asked_{false};
+  mutable std::atomic<bool> queries_spills_{false};
   mutable std::mutex spills_mutex_;  // guards spills_
   mutable std::optional<uint64_t> spills_;
   mutable std::atomic<bool> has_pipeline_{false};
@@ -113,11 +113,11 @@ struct LaunchLimits {
 };
 
 // Derives the compile options of a kernel from the defaults for the device and requested storage. If empty, the defaults are used.
-using OptionSource = std::function<ShaderOptions(const ShaderOptions&)>;
+using OptionsCallback = std::function<ShaderOptions(const ShaderOptions&)>;
 
 // Kernel source with everything needed to compile it except options, macros and constants. path: source file, which #include paths are
 // relative to; "" if none.
-struct KernelText {
+struct KernelSource {
   std::string source, name, path = {};
   Includes includes = {};
   std::optional<LocalSize> local_size = {};
@@ -127,35 +127,35 @@ struct KernelText {
 // A kernel and the variants compiled so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(const std::shared_ptr<Context>& context, KernelText text, OptionSource options = {}, const DebugOptions& debug = {},
+  Kernel(const std::shared_ptr<Context>& context, KernelSource source, OptionsCallback options = {}, const DebugOptions& debug = {},
          KernelOrigin origin = KernelOrigin::user);
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
   const LaunchLimits& limits() const { return limits_; }
   // The kernel's options may override the requested storage. If a kernel without a local size synchronises its invocations, it uses the
-  // local size of the KernelText or of `spec` ("local_size_x", ..). Throws ShaderCompileError, UnsupportedError (the device or the compiler
-  // lacks the mode), BindingError (unknown constant).
+  // local size of the KernelSource or of `spec` ("local_size_x", ..). Throws ShaderCompileError, UnsupportedError (the device or the
+  // compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
   std::vector<std::shared_ptr<const KernelVariant>> variants();  // all variants compiled so far
   // Logs, once, why arrays of this dtype are stored packed in 32-bit words, if they are.
-  void tell_stand_in(const DeviceInfo& device, DType dtype);
+  void log_packed_storage(const DeviceInfo& device, DType dtype);
 
  private:
-  std::shared_ptr<const Shader> compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
+  std::shared_ptr<const Shader> compile_shader(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
   void watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const;
 
   std::weak_ptr<Context> context_;
   std::string source_, name_, path_;  // path: source file, or empty
   LaunchLimits limits_;
   Includes includes_;
-  OptionSource options_;
+  OptionsCallback options_;
   std::optional<LocalSize> local_size_;
   bool check_bounds_;
   KernelOrigin origin_;
   std::shared_ptr<const DebugSink> debug_;
-  void tell_pairs();
-  std::atomic<bool> told_{false}, told_pairs_{false};
+  void log_int64_emulation();
+  std::atomic<bool> logged_packed_{false}, logged_emulation_{false};
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // keyed by storage, macros and spec
   std::vector<uint32_t> spirv_;                                           // the module, if given instead of source
@@ -169,18 +169,18 @@ class KernelLibrary {
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                             const Macros& macros = {}, const SpecValues& spec = {});
   // Returns the kernel of a user's source, shared by all nodes that run it.
-  std::shared_ptr<Kernel> user(const std::shared_ptr<Context>& context, const KernelText& text);
+  std::shared_ptr<Kernel> get_user_kernel(const std::shared_ptr<Context>& context, const KernelSource& text);
 
  private:
   std::mutex mutex_;
   Macros sizes_;  // LOCAL_SIZE and WORKGROUP
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
-  std::map<std::string, std::shared_ptr<Kernel>> users_;  // keyed by all fields of KernelText
+  std::map<std::string, std::shared_ptr<Kernel>> user_kernels_;  // keyed by all fields of KernelSource
 };
 
 // The strided subset of a range that a dispatch accesses: bytes whose distance from `origin` (a byte of the buffer) modulo `period` is in
 // [begin, end). Distinguishes parts of a tensor that are interleaved in memory. Period 0: the whole range.
-struct Lane {
+struct InterleavedRange {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
   uint64_t writer = 0;  // unique id of the producer; its lanes with different `part` share no element. 0: no parts
   uint32_t part = 0;
@@ -193,10 +193,10 @@ struct Dispatch {
   std::vector<std::shared_ptr<Image>> images;  // indexed like interface().images
   std::vector<std::byte> push;                 // push constants, interface().push_bytes bytes
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::string label;                       // node name, for profiles and errors
-  std::vector<Lane> lanes;                 // indexed like buffers, or empty
-  std::shared_ptr<const DebugSink> debug;  // set if the kernel uses printf or bounds checks
-  std::vector<uint64_t> exact_bytes;       // number of accessible bytes, indexed like buffers, if bounds are checked
+  std::string label;                          // node name, for profiles and errors
+  std::vector<InterleavedRange> interleaved;  // indexed like buffers, or empty
+  std::shared_ptr<const DebugSink> debug;     // set if the kernel uses printf or bounds checks
+  std::vector<uint64_t> exact_bytes;          // number of accessible bytes, indexed like buffers, if bounds are checked
   // Device memory, written by other dispatches, that controls whether this dispatch runs: a word, 0 to skip it (needs
   // conditionalRendering), or three group counts that replace `groups`. Without a guard the dispatch always runs.
   BufferRange guard;

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-std::string names_of(const Interface& interface) {
+std::string list_argument_names(const Interface& interface) {
   std::string text;
   for (const auto& binding : interface.bindings)
     if (!is_debug_binding(binding.name)) text += (text.empty() ? "" : ", ") + binding.name;
@@ -23,12 +23,12 @@ std::string names_of(const Interface& interface) {
 }
 
 const KernelArgument* find(const KernelArguments& arguments, std::string_view name) {
-  const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const auto& argument) { return argument.first == name; });
-  return found == arguments.end() ? nullptr : &found->second;
+  const auto entry = std::find_if(arguments.begin(), arguments.end(), [&](const auto& argument) { return argument.first == name; });
+  return entry == arguments.end() ? nullptr : &entry->second;
 }
 
-bool holds(ScalarType scalar, DType dtype) {
-  return scalar != ScalarType::other && scalar == scalar_of(dtype);
+bool has_scalar_type(ScalarType scalar, DType dtype) {
+  return scalar != ScalarType::other && scalar == to_scalar_type(dtype);
 }
 
 std::string_view scalar_name(ScalarType scalar) {
@@ -36,17 +36,18 @@ std::string_view scalar_name(ScalarType scalar) {
 }
 
 // Returns the storage mode for arrays declared `sfp`, based on the float tensors among the arguments.
-Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
+Storage choose_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
-    if (tensor && !tensor->layout && is_half_width(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
+    if (tensor && !tensor->layout && is_16bit_float(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
   }
   return Storage::fp32;
 }
 
 // Whether a binding follows the storage type: its declaration differs between the fp32 build (`wide`) and the 16-bit build (`narrow`).
-bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narrow) {
-  return wide.scalar == ScalarType::float32 && (narrow.scalar != wide.scalar || narrow.element_bytes != wide.element_bytes);
+bool is_storage_typed(const BindingInterface& fp32_binding, const BindingInterface& packed_binding) {
+  return fp32_binding.scalar == ScalarType::float32 &&
+         (packed_binding.scalar != fp32_binding.scalar || packed_binding.element_bytes != fp32_binding.element_bytes);
 }
 
 std::string kind_name(const KernelArgument& argument) {
@@ -56,31 +57,31 @@ std::string kind_name(const KernelArgument& argument) {
                                                           : "an image";
 }
 
-struct Build {
+struct BuiltVariant {
   std::shared_ptr<const KernelVariant> variant;
   std::vector<bool> storage_typed;  // whether each binding has the storage type, indexed by binding
   DType storage_dtype = DType::float32;
 };
 
 // `plain`: the fp32 variant.
-Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
-            const Macros& macros, const SpecValues& spec) {
-  Build result;
-  const Storage storage = wanted_storage(context, arguments);
+BuiltVariant build_variant(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context,
+                           const KernelArguments& arguments, const Macros& macros, const SpecValues& spec) {
+  BuiltVariant result;
+  const Storage storage = choose_storage(context, arguments);
   result.variant = std::move(plain);
   result.storage_typed.assign(result.variant->interface().bindings.size(), false);
   if (storage == Storage::fp32) return result;
-  const auto narrow = kernel.variant(storage, macros, spec);
-  const auto &wide_bindings = result.variant->interface().bindings, &narrow_bindings = narrow->interface().bindings;
+  const auto packed_variant = kernel.variant(storage, macros, spec);
+  const auto &fp32_bindings = result.variant->interface().bindings, &packed_bindings = packed_variant->interface().bindings;
   bool any = false;
-  for (size_t i = 0; i < wide_bindings.size() && i < narrow_bindings.size(); ++i) {
-    result.storage_typed[i] = is_storage_typed(wide_bindings[i], narrow_bindings[i]);
+  for (size_t i = 0; i < fp32_bindings.size() && i < packed_bindings.size(); ++i) {
+    result.storage_typed[i] = is_storage_typed(fp32_bindings[i], packed_bindings[i]);
     any = any || result.storage_typed[i];
   }
   if (!any) return result;
-  result.variant = narrow;
+  result.variant = packed_variant;
   result.storage_dtype = storage == Storage::fp16 || storage == Storage::fp16_packed ? DType::float16 : DType::bfloat16;
-  kernel.tell_stand_in(context.info(), result.storage_dtype);
+  kernel.log_packed_storage(context.info(), result.storage_dtype);
   return result;
 }
 
@@ -90,25 +91,25 @@ uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& bindi
   return (tensor.bytes + scalar - 1) / scalar * scalar;
 }
 
-BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
+BufferRange bind_tensor(const BuiltVariant& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
                         const LaunchLimits& limits) {
   const auto* tensor = std::get_if<TensorArgument>(&argument);
-  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
-    throw BindingError(rule, "argument '" + binding.name + "'", binding.name, expected, given);
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& actual) {
+    throw BindingError(rule, "argument '" + binding.name + "'", binding.name, expected, actual);
   };
-  const auto wanted = [&] {
+  const auto expected_array = [&] {
     return "an array of " + std::string(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
   };
-  if (!tensor) refuse("K5", wanted(), std::string(kind_name(argument)));
+  if (!tensor) refuse("K5", expected_array(), std::string(kind_name(argument)));
   if (tensor->layout) {
-    check_structured(binding, *tensor);
+    check_struct_layout(binding, *tensor);
   } else if (built.storage_typed[position]) {
-    if (tensor->dtype != built.storage_dtype) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
-    check_stored(binding, *tensor);
-  } else if (!are_raw_structures(binding, *tensor)) {
-    if (binding.scalar != ScalarType::other && !holds(binding.scalar, tensor->dtype))
-      refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
-    check_plain(binding, *tensor);
+    if (tensor->dtype != built.storage_dtype) refuse("K5", expected_array(), "one of " + std::string(name(tensor->dtype)));
+    check_storage_stride(binding, *tensor);
+  } else if (!are_raw_struct_bytes(binding, *tensor)) {
+    if (binding.scalar != ScalarType::other && !has_scalar_type(binding.scalar, tensor->dtype))
+      refuse("K5", expected_array(), "one of " + std::string(name(tensor->dtype)));
+    check_array_stride(binding, *tensor);
   }
   if (tensor->range.offset % limits.alignment != 0)
     refuse("K7", "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes; .contiguous() makes one",
@@ -118,9 +119,9 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
            std::to_string(tensor->range.bytes) + " bytes");
   // In packed modes a scalar is a word with two elements.
   const bool is_pair = built.storage_typed[position] && binding.components == 1 && binding.scalar == ScalarType::uint32;
-  const uint64_t least = is_pair ? binding.least_bytes / 2 : binding.least_bytes;
-  if (tensor->bytes < least)
-    refuse("K5", "at least the " + std::to_string(least) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
+  const uint64_t min_bytes = is_pair ? binding.min_bytes / 2 : binding.min_bytes;
+  if (tensor->bytes < min_bytes)
+    refuse("K5", "at least the " + std::to_string(min_bytes) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
   const uint64_t whole = whole_bytes(*tensor, binding);
   if (whole > 0 && whole < element)
@@ -130,30 +131,31 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   return range;
 }
 
-std::string dimensions_text(size_t dimensions) {
+std::string format_dimensions(size_t dimensions) {
   return std::to_string(dimensions) + (dimensions == 1 ? " dimension" : " dimensions");
 }
 
 // An image declaration as text, for errors.
-std::string description(const ImageInterface& image) {
-  return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + dimensions_text(image.dimensions);
+std::string describe_image(const ImageInterface& image) {
+  return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + format_dimensions(image.dimensions);
 }
 
 std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& declared, const KernelArgument& argument) {
   const std::string slot = "argument '" + declared.name + "'";
-  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
-    throw BindingError(rule, slot, declared.name, expected, given);
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& actual) {
+    throw BindingError(rule, slot, declared.name, expected, actual);
   };
-  const auto* given = std::get_if<std::shared_ptr<Image>>(&argument);
-  if (!given) refuse("K11", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
-  const Image& image = **given;
+  const auto* image_argument = std::get_if<std::shared_ptr<Image>>(&argument);
+  if (!image_argument) refuse("K11", describe_image(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
+  const Image& image = **image_argument;
   if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
-  if (!holds(declared.scalar, shader_type(image.format())))
+  if (!has_scalar_type(declared.scalar, shader_type(image.format())))
     refuse("K11", "an Image whose texels are " + std::string(scalar_name(declared.scalar)) + " in the shader",
            "one of " + std::string(name(image.format())) + ", whose texels are " + std::string(name(shader_type(image.format()))));
   if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
-    refuse("K11", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
+    refuse("K11", describe_image(declared),
+           "one of " + std::string(name(image.format())) + " with " + format_dimensions(image.dimensions()));
   if (!image.sampling().normalized && !declared.normalized_for.empty())
     refuse("K11",
            "an Image with normalized coordinates (normalized=True), since the shader samples '" + declared.name + "' with " +
@@ -162,7 +164,7 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
   if (!declared.sampled && !image.can_store())
     throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
                            std::string(name(image.format())));
-  return *given;
+  return *image_argument;
 }
 
 void store_number(const PushConstant& member, const Number& number, std::byte* target) {
@@ -174,7 +176,7 @@ void store_number(const PushConstant& member, const Number& number, std::byte* t
   std::memcpy(target, &*bits, bytes(member.scalar));
 }
 
-std::string numbers_text(std::span<const uint32_t> shape) {
+std::string format_shape(std::span<const uint32_t> shape) {
   if (shape.empty()) return "a number";
   std::string text;
   for (const uint32_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
@@ -182,55 +184,55 @@ std::string numbers_text(std::span<const uint32_t> shape) {
 }
 
 void store_numbers(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
-  const size_t wanted = size_t{member.components} * member.count;
+  const size_t expected_count = size_t{member.components} * member.count;
   const auto* numbers = std::get_if<Numbers>(&argument);
   const auto fits = [&] {
-    if (numbers->values.size() != wanted) return false;
+    if (numbers->values.size() != expected_count) return false;
     return numbers->shape.size() == member.shape.size() ? numbers->shape == member.shape : numbers->shape.size() == 1;
   };
   if (!numbers || !fits())
     throw BindingError("K5", "argument '" + member.name + "'", member.name,
-                       numbers_text(member.shape) + " (" + std::string(scalar_name(member.scalar)) + ")",
-                       numbers ? numbers_text(numbers->shape) : kind_name(argument));
+                       format_shape(member.shape) + " (" + std::string(scalar_name(member.scalar)) + ")",
+                       numbers ? format_shape(numbers->shape) : kind_name(argument));
   const uint32_t stride = member.bytes / std::max(member.count, 1u);
-  for (size_t i = 0; i < wanted; ++i)
+  for (size_t i = 0; i < expected_count; ++i)
     store_number(member, numbers->values[i],
                  target + i / member.components * stride + i % member.components * pumice::bytes(member.scalar));
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
-  for (const auto& [given, argument] : arguments) {
-    const auto* binding = interface.find_binding(given);
-    if (binding && binding->name != given)
-      throw BindingError("K4", "argument '" + given + "'", given, "'" + binding->name + "', whose binding it shares", "'" + given + "'");
-    if ((!interface.find_binding(given) || is_debug_binding(given)) && !interface.find_image(given) && !interface.find_push_constant(given))
-      throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
+  for (const auto& [name, argument] : arguments) {
+    const auto* binding = interface.find_binding(name);
+    if (binding && binding->name != name)
+      throw BindingError("K4", "argument '" + name + "'", name, "'" + binding->name + "', whose binding it shares", "'" + name + "'");
+    if ((!interface.find_binding(name) || is_debug_binding(name)) && !interface.find_image(name) && !interface.find_push_constant(name))
+      throw BindingError("K4", "argument '" + name + "'", name, list_argument_names(interface), "'" + name + "'");
   }
 }
 
 // Returns placeholder memory for an unused buffer, because Vulkan requires a binding. Throws if the variant uses the buffer.
-BufferRange stand_in(const std::shared_ptr<Context>& context, const BindingInterface& binding) {
+BufferRange placeholder_buffer(const std::shared_ptr<Context>& context, const BindingInterface& binding) {
   if (binding.used)
     throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array: this variant of the kernel uses it", "None");
-  constexpr uint64_t kLeastBytes = 16;
-  const auto buffer = Buffer::create(context, std::max<uint64_t>({binding.least_bytes, binding.element_bytes, kLeastBytes}));
+  constexpr uint64_t kMinBytes = 16;
+  const auto buffer = Buffer::create(context, std::max<uint64_t>({binding.min_bytes, binding.element_bytes, kMinBytes}));
   return {buffer, 0, buffer->bytes()};
 }
 
 // Returns the largest divisor of `count` that is at most `most`.
-uint32_t divisor(uint64_t count, uint32_t most) {
-  uint32_t found = most;
-  while (count > 0 && count % found != 0) --found;
-  return found;
+uint32_t largest_divisor(uint64_t count, uint32_t limit) {
+  uint32_t divisor = limit;
+  while (count > 0 && count % divisor != 0) --divisor;
+  return divisor;
 }
 
 // Chooses a local size for a kernel that does not specify one.
-SpecValues chosen_local_size(const SpecValues& spec, const LaunchSize& size, bool must_divide) {
+SpecValues choose_local_size(const SpecValues& spec, const LaunchSize& size, bool local_size_must_divide) {
   SpecValues chosen = spec;
   const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
   const auto choose = [&](const char* name, size_t axis, uint32_t invocations) {
-    if (must_divide) invocations = divisor(size.count[axis], invocations);
-    if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == name; }))
+    if (local_size_must_divide) invocations = largest_divisor(size.count[axis], invocations);
+    if (std::none_of(spec.begin(), spec.end(), [&](const auto& entry) { return entry.first == name; }))
       chosen.emplace_back(name, invocations);
   };
   choose("local_size_x", 0, flat ? 64 : 8);
@@ -242,7 +244,7 @@ SpecValues chosen_local_size(const SpecValues& spec, const LaunchSize& size, boo
 // Returns the number of workgroups on an axis. Throws if a kernel without a guard for excess invocations needs a partial workgroup.
 uint64_t groups_of(const KernelVariant& variant, const LaunchSize& size, size_t axis) {
   const uint64_t count = size.count[axis], local = size.in_groups ? 1 : variant.local_size()[axis];
-  if (variant.interface().must_divide && count % local != 0)
+  if (variant.interface().local_size_must_divide && count % local != 0)
     throw BindingError("K8", "threads", variant.name(),
                        "a multiple of the local size " + std::to_string(local) + " on axis " + std::to_string(axis) +
                            ", or groups=, since this kernel has no guard: it is a SPIR-V module, or has more than " +
@@ -264,7 +266,7 @@ void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& li
     for (size_t axis = 0; axis < 3; ++axis) dispatch.groups[axis] = static_cast<uint32_t>(groups[axis]);
     return;
   }
-  const Launch launch = launch_of(dispatch.kernel, groups);
+  const Launch launch = make_launch(dispatch.kernel, groups);
   dispatch.kernel = launch.kernel, dispatch.groups = launch.groups;
 }
 
@@ -286,22 +288,23 @@ void set_counts(Dispatch& dispatch, const BufferRange& counts) {
 
 bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros, const SpecValues& spec) {
   const Storage other = storage == Storage::fp32 ? Storage::fp16_packed : storage;  // compare with any one of the 16-bit modes
-  const auto wide = kernel.variant(Storage::fp32, macros, spec), narrow = kernel.variant(other, macros, spec);
-  const BindingInterface *one = wide->interface().find_binding(array), *two = narrow->interface().find_binding(array);
-  return one && two && is_storage_typed(*one, *two);
+  const auto fp32_variant = kernel.variant(Storage::fp32, macros, spec), packed_variant = kernel.variant(other, macros, spec);
+  const BindingInterface *fp32_binding = fp32_variant->interface().find_binding(array),
+                         *packed_binding = packed_variant->interface().find_binding(array);
+  return fp32_binding && packed_binding && is_storage_typed(*fp32_binding, *packed_binding);
 }
 
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros,
                      const SpecValues& spec) {
   const auto first = kernel.variant(Storage::fp32, macros, spec);
   const auto context = first->context();
-  const bool chooses = first->interface().is_chosen;
+  const bool chooses = first->interface().chooses_local_size;
   if (chooses && size.in_groups)
     throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size: local_size=, or declared in the shader",
                        "groups= for a shader without a local size");
-  const SpecValues constants = chooses ? chosen_local_size(spec, size, first->interface().must_divide) : spec;
-  const Build built =
-      build(kernel, chooses ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
+  const SpecValues constants = chooses ? choose_local_size(spec, size, first->interface().local_size_must_divide) : spec;
+  const BuiltVariant built =
+      build_variant(kernel, chooses ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
   const Interface& interface = built.variant->interface();
   check_names(interface, arguments);
   Dispatch dispatch;
@@ -317,7 +320,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
     if (std::holds_alternative<NoArray>(*argument)) {
-      dispatch.buffers.push_back(stand_in(context, binding));
+      dispatch.buffers.push_back(placeholder_buffer(context, binding));
       dispatch.exact_bytes.push_back(dispatch.buffers.back().bytes);
       continue;
     }
@@ -326,7 +329,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   }
   for (const auto& image : interface.images) {
     const auto* argument = find(arguments, image.name);
-    if (!argument) throw BindingError("K3", "argument '" + image.name + "'", image.name, description(image), "nothing");
+    if (!argument) throw BindingError("K3", "argument '" + image.name + "'", image.name, describe_image(image), "nothing");
     dispatch.images.push_back(bind_image(*context, image, *argument));
   }
   dispatch.push.resize(interface.push_bytes);

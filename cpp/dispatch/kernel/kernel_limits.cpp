@@ -9,33 +9,33 @@ namespace pumice {
 namespace {
 
 // Vulkan has no such limit, but larger arrays crash drivers or take minutes to compile. At this size, lavapipe takes 9 s.
-constexpr uint64_t kMostInvocationBytes = 1 << 16;
+constexpr uint64_t kMaxInvocationBytes = 1 << 16;
 
 // Collects missing features and exceeded limits for the error message.
 class Needs {
  public:
   Needs(const Context& context, const std::string& kernel) : context_(context), kernel_(kernel) {}
 
-  void feature(const NeededFeature& needed) {
+  void feature(const RequiredFeature& needed) {
     if (!context_.feature(needed.feature))
       lacks_.push_back("kernel '" + kernel_ + "' needs the feature " + needed.feature + " (" + needed.capability + "), which '" +
                        context_.info().name + "' lacks");
   }
-  void pairs(const NeededFeature& needed, const std::set<std::string>& unpaired) {
+  void pairs(const RequiredFeature& needed, const std::set<std::string>& unpaired) {
     if (unpaired.empty() || context_.feature(needed.feature)) return;
     std::string uses;
     for (const auto& use : unpaired) uses += (uses.empty() ? "" : ", ") + use;
     feature(needed);
     lacks_.back() += "; pairs of words, which stand for it, cannot be used for " + uses;
   }
-  void limit(const std::string& name, uint64_t needed, const std::string& of_what) {
+  void limit(const std::string& name, uint64_t needed, const std::string& quantity) {
     if (needed > context_.limit(name))
-      lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + of_what + "; '" + context_.info().name +
+      lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + quantity + "; '" + context_.info().name +
                        "' takes " + std::to_string(context_.limit(name)) + " (" + name + ")");
   }
-  void limit(uint64_t most, uint64_t needed, const std::string& of_what) {
-    if (needed > most)
-      lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + of_what + "; at most " + std::to_string(most) +
+  void limit(uint64_t maximum, uint64_t needed, const std::string& quantity) {
+    if (needed > maximum)
+      lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + quantity + "; at most " + std::to_string(maximum) +
                        " are taken");
   }
   void raise() const {
@@ -50,10 +50,10 @@ class Needs {
 
 // Buffers that share a binding number count as one; an image needs a number of its own.
 void check_numbers(const Shader& shader) {
-  std::set<uint32_t> taken;
-  for (const auto& binding : shader.interface.bindings) taken.insert(binding.binding);
+  std::set<uint32_t> used_bindings;
+  for (const auto& binding : shader.interface.bindings) used_bindings.insert(binding.binding);
   for (const auto& image : shader.interface.images)
-    if (!taken.insert(image.binding).second)
+    if (!used_bindings.insert(image.binding).second)
       throw UnsupportedError("kernel '" + shader.name + "': image '" + image.name + "' has binding " + std::to_string(image.binding) +
                              ", which another argument has");
 }
@@ -115,7 +115,7 @@ void check_device(const Context& context, const Shader& shader, const std::vecto
   need_local_size(needs, local_size);
   const VariableSizes variables = variables_of(shader, specialization);
   needs.limit("maxComputeSharedMemorySize", variables.shared, "bytes of shared memory");
-  needs.limit(kMostInvocationBytes, variables.invocation, "bytes of variables in each invocation");
+  needs.limit(kMaxInvocationBytes, variables.invocation, "bytes of variables in each invocation");
   needs.limit("maxPushConstantsSize", interface.push_bytes, "bytes of push constants");
   count_descriptors(needs, interface);
   needs.raise();

@@ -33,16 +33,16 @@ constexpr SmallTypes kSmallTypes[] = {
 }  // namespace
 
 std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_view source) {
-  std::set<std::string_view> words;
+  std::set<std::string_view> tokens;
   for (const Token& token : tokenize(source))
-    if (token.kind == TokenKind::word) words.insert(token.text);
+    if (token.kind == TokenKind::word) tokens.insert(token.text);
   std::vector<std::string> sentences;
   for (const auto& [prefixes, features] : kSmallTypes) {
     if (std::ranges::any_of(features, [&](std::string_view feature) { return device.feature(feature); })) continue;
-    const auto named = std::ranges::find_if(words, [&](std::string_view word) {
+    const auto named = std::ranges::find_if(tokens, [&](std::string_view word) {
       return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return word.starts_with(prefix); });
     });
-    if (named == words.end()) continue;
+    if (named == tokens.end()) continue;
     const std::string either = features[0] == features[1] ? "" : " or " + std::string(features[1]);
     sentences.push_back("the type '" + std::string(*named) + "' needs the feature " + std::string(features[0]) + either + ", which '" +
                         device.name + "' lacks");
@@ -55,10 +55,10 @@ Storage packed_storage_of(DType dtype) {
 }
 
 Storage storage_of(const DeviceInfo& device, DType dtype) {
-  const bool words = !device.feature(k16bitStorage);
-  if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;
+  const bool is_packed = !device.feature(k16bitStorage);
+  if (dtype == DType::float16) return is_packed ? Storage::fp16_packed : Storage::fp16;
   if (dtype != DType::bfloat16) return Storage::fp32;
-  const bool native = !words && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
+  const bool native = !is_packed && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
   return native ? Storage::bf16 : Storage::bf16_packed;
 }
 
@@ -79,9 +79,9 @@ ShaderOptions shader_options(const Context& context, Storage storage) {
 }
 
 Profile device_profile(Context& context) {
-  const auto known = context.attachment<DeviceProfile>();
-  std::call_once(known->once, [&] { known->profile = Profile(*device_macros(context)); });
-  return known->profile;
+  const auto cached = context.attachment<DeviceProfile>();
+  std::call_once(cached->once, [&] { cached->profile = Profile(*device_macros(context)); });
+  return cached->profile;
 }
 
 ShaderOptions device_options(Context& context, Storage storage) {

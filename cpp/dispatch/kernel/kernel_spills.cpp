@@ -38,39 +38,39 @@ std::optional<std::string> entry_name(const std::shared_ptr<Context>& context, c
 
 }  // namespace
 
-std::optional<uint64_t> KernelVariant::known_spills() const {
+std::optional<uint64_t> KernelVariant::cached_spills() const {
   const std::lock_guard lock(spills_mutex_);
   if (spills_) return spills_;
   const auto owner = context();
   if (!tells_spills(owner)) return spills_ = 0;
   const auto entry = entry_name(owner, *shader_, specialization_);
-  const auto known = entry ? read_cache_entry(kSpillsKind, *entry) : std::nullopt;
-  if (!known || known->size() != sizeof(uint64_t)) return {};
+  const auto cached = entry ? read_cache_entry(kSpillsKind, *entry) : std::nullopt;
+  if (!cached || cached->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
-  std::memcpy(&spills, known->data(), sizeof spills);
+  std::memcpy(&spills, cached->data(), sizeof spills);
   return spills_ = spills;
 }
 
 uint64_t KernelVariant::spills() const {
-  if (const auto known = known_spills()) return *known;
+  if (const auto cached = cached_spills()) return *cached;
   const auto owner = context();
   const auto entry = entry_name(owner, *shader_, specialization_);
   uint64_t spills = 0;
-  bool is_told = true;
+  bool is_reported = true;
   if (driver_quirks(owner).has(Quirk::told_spills)) {
     constexpr uint32_t kLeast = 256;
     const uint32_t invocations = local_size_[0] * local_size_[1] * local_size_[2];
     spills = invocations >= kLeast ? invocations : 0;
   } else {
     try {
-      spills = spills_of(executables(Capture::statistics)).amount().value_or(0);
+      spills = find_spills(executables(Capture::statistics)).amount().value_or(0);
     } catch (const Error& error) {  // the kernel still works; do not query again in this process
-      is_told = false;
+      is_reported = false;
       log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());
     }
   }
   if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");
-  if (entry && is_told) write_cache_entry(kSpillsKind, *entry, std::as_bytes(std::span(&spills, 1)));
+  if (entry && is_reported) write_cache_entry(kSpillsKind, *entry, std::as_bytes(std::span(&spills, 1)));
   const std::lock_guard lock(spills_mutex_);
   spills_ = spills;
   return spills;

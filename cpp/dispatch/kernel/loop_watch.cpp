@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostReports = 64;
+constexpr size_t kMaxReports = 64;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ LoopWatch::Memory::~Memory() {
   }
 }
 
-uint32_t LoopWatch::Memory::take() const {
+uint32_t LoopWatch::Memory::take_report() const {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(buffer_->map())).exchange(0);
 }
 
@@ -42,18 +42,18 @@ void LoopWatch::add_kernel(uint32_t number, std::string name, Lines lines) {
 
 std::shared_ptr<const LoopWatch::Memory> LoopWatch::memory(const std::shared_ptr<Context>& context) {
   const std::lock_guard guard(mutex_);
-  if (auto known = memory_.lock()) return known;
-  auto made = std::make_shared<const Memory>(shared_from_this(), context);
-  memory_ = made;
+  if (auto existing = memory_.lock()) return existing;
+  auto result = std::make_shared<const Memory>(shared_from_this(), context);
+  memory_ = result;
   set_wait_check(*context, this);  // the watch is attached to the context, so it lives at least as long
-  return made;
+  return result;
 }
 
 // Reports have no execution id: any execution since the last read may be affected.
 void LoopWatch::read(const Memory& memory, Context& context) {
   const uint64_t completed = context.completed();
   const std::lock_guard guard(mutex_);
-  const uint32_t number = memory.take();
+  const uint32_t number = memory.take_report();
   if (number == 0) {
     clean_ = std::max(clean_, completed);
     return;
@@ -67,7 +67,7 @@ void LoopWatch::read(const Memory& memory, Context& context) {
                           (lines.empty() ? "" : " (loops at " + lines + ")") +
                           ", so that its results are wrong. Give each invocation less to do, by more threads or several calls, or use a "
                           "driver without the quirk loop_limit (docs/drivers.md)"});
-  if (reports_.size() > kMostReports) reports_.erase(reports_.begin());
+  if (reports_.size() > kMaxReports) reports_.erase(reports_.begin());
   clean_ = last;
 }
 
@@ -80,7 +80,7 @@ void LoopWatch::check(Context& context, uint64_t id) {
   if (memory) read(*memory, context);
   const std::lock_guard guard(mutex_);
   for (Report& report : reports_)
-    if (id > report.after && id <= report.last && report.told.insert(std::this_thread::get_id()).second)
+    if (id > report.after && id <= report.last && report.notified_threads.insert(std::this_thread::get_id()).second)
       throw UnsupportedError(report.message);
 }
 

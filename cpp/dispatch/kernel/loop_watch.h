@@ -30,7 +30,7 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
     Memory(std::shared_ptr<LoopWatch> watch, const std::shared_ptr<Context>& context);
     ~Memory();  // reads the last report
     BufferRange range() const { return {buffer_, 0, buffer_->bytes()}; }
-    uint32_t take() const;  // id of a kernel that reported since the last call, or 0
+    uint32_t take_report() const;  // id of a kernel that reported since the last call, or 0
 
    private:
     std::shared_ptr<LoopWatch> watch_;
@@ -53,7 +53,7 @@ class LoopWatch : public WaitCheck, public std::enable_shared_from_this<LoopWatc
   struct Report {
     uint64_t after, last;
     std::string message;
-    std::set<std::thread::id> told = {};
+    std::set<std::thread::id> notified_threads = {};
   };
   void read(const Memory& memory, Context& context);
 

@@ -8,14 +8,14 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostMessages = 100'000;
+constexpr size_t kMaxMessages = 100'000;
 
-// Appends messages, drops the oldest ones beyond kMostMessages, and returns how many were dropped.
-size_t append_bounded(std::vector<Message>& kept, const std::vector<Message>& more) {
-  kept.insert(kept.end(), more.begin(), more.end());
-  const size_t surplus = kept.size() > kMostMessages ? kept.size() - kMostMessages : 0;
-  kept.erase(kept.begin(), kept.begin() + static_cast<ptrdiff_t>(surplus));
-  return surplus;
+// Appends messages, drops the oldest ones beyond kMaxMessages, and returns how many were dropped.
+size_t append_bounded(std::vector<Message>& log, const std::vector<Message>& more) {
+  log.insert(log.end(), more.begin(), more.end());
+  const size_t excess = log.size() > kMaxMessages ? log.size() - kMaxMessages : 0;
+  log.erase(log.begin(), log.begin() + static_cast<ptrdiff_t>(excess));
+  return excess;
 }
 
 OutOfBoundsError::Access access_of(const std::string& kernel, const AccessSite& site, std::span<const uint32_t> record, uint64_t count) {
@@ -64,25 +64,25 @@ std::pair<std::vector<Message>, uint64_t> MessageLog::take_unlogged() {
 }
 
 std::optional<OutOfBoundsError> read_ring(const Shader& shader, std::span<const uint32_t> ring, MessageLog& log) {
-  const RingHead head{ring[0], ring[1], ring[2], ring[3]};
+  const RingHeader head{ring[0], ring[1], ring[2], ring[3]};
   auto words = ring.subspan(sizeof head / sizeof(uint32_t));
-  words = words.first(std::min<size_t>(head.taken, words.size()));
+  words = words.first(std::min<size_t>(head.reserved, words.size()));
   const auto& [formats, accesses] = shader.debug;
   std::vector<std::vector<Conversion>> conversions;
-  for (const auto& format : formats) conversions.push_back(conversions_of(format.text));
+  for (const auto& format : formats) conversions.push_back(parse_conversions(format.text));
   std::vector<Message> messages;
   std::optional<OutOfBoundsError> error;
   while (!words.empty() && words[0] != 0) {
     const bool is_access = words[0] & kAccessRecord;
     const uint32_t number = is_access ? words[0] & ~kAccessRecord : words[0] - 1;
     if (number >= (is_access ? accesses.size() : formats.size())) break;  // the shader overwrote its own ring
-    const uint32_t length = is_access ? kAccessRecordWords : kRecordHeadWords + words_of_arguments(conversions[number]);
+    const uint32_t length = is_access ? kAccessRecordWords : kRecordHeaderWords + count_argument_words(conversions[number]);
     if (length > words.size()) break;
     if (is_access) {
       if (!error) error.emplace(access_of(log.kernel(), accesses[number], words, head.violations));
     } else {
       const PrintFormat& format = formats[number];
-      messages.push_back({format_words(format.text, conversions[number], words.subspan(kRecordHeadWords)),
+      messages.push_back({format_message(format.text, conversions[number], words.subspan(kRecordHeaderWords)),
                           format.file,
                           format.line,
                           {words[1], words[2], words[3]}});

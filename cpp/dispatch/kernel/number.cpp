@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-double real_of(const Number& number) {
+double to_double(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
@@ -30,7 +30,7 @@ std::optional<uint64_t> integer_bits(const Number& number) {
 }
 
 // Rounds to odd, so that rounding again to 16 bits gives the correctly rounded result.
-float narrowed(double real) {
+float round_to_odd(double real) {
   const float nearest = static_cast<float>(real);
   if (!std::isfinite(real) || static_cast<double>(nearest) == real) return nearest;
   const float below = std::abs(static_cast<double>(nearest)) > std::abs(real) ? std::nextafter(nearest, 0.0f) : nearest;
@@ -38,7 +38,7 @@ float narrowed(double real) {
 }
 
 template <typename Bits>
-std::optional<uint64_t> unless_overflown(Bits bits, bool is_infinite, double real) {
+std::optional<uint64_t> unless_overflow(Bits bits, bool is_infinite, double real) {
   if (is_infinite && !std::isinf(real)) return {};
   return bits;
 }
@@ -46,25 +46,25 @@ std::optional<uint64_t> unless_overflown(Bits bits, bool is_infinite, double rea
 }  // namespace
 
 std::string to_string(const Number& number) {
-  if (const double* real = std::get_if<double>(&number.value())) return general_text(*real, 9);
+  if (const double* real = std::get_if<double>(&number.value())) return format_general(*real, 9);
   const auto* negative = std::get_if<int64_t>(&number.value());
   return negative ? std::to_string(*negative) : std::to_string(std::get<uint64_t>(number.value()));
 }
 
 std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number) {
-  const double real = real_of(number);
+  const double real = to_double(number);
   switch (scalar) {
     case ScalarType::float16: {
-      const uint16_t bits = half_from_float(narrowed(real));
-      return unless_overflown(bits, std::isinf(float_from_half(bits)), real);
+      const uint16_t bits = half_from_float(round_to_odd(real));
+      return unless_overflow(bits, std::isinf(float_from_half(bits)), real);
     }
     case ScalarType::bfloat16: {
-      const uint16_t bits = bfloat16_from_float(narrowed(real));
-      return unless_overflown(bits, std::isinf(float_from_bfloat16(bits)), real);
+      const uint16_t bits = bfloat16_from_float(round_to_odd(real));
+      return unless_overflow(bits, std::isinf(float_from_bfloat16(bits)), real);
     }
     case ScalarType::float32: {
       const float value = static_cast<float>(real);
-      return unless_overflown(std::bit_cast<uint32_t>(value), std::isinf(value), real);
+      return unless_overflow(std::bit_cast<uint32_t>(value), std::isinf(value), real);
     }
     case ScalarType::float64:
       return std::bit_cast<uint64_t>(real);

@@ -11,7 +11,7 @@ bool is_structure(const MemoryLayout& layout) {
   return layout.scalar == ScalarType::other;
 }
 
-std::string place(const MemoryLayout& layout, uint64_t offset) {
+std::string format_field(const MemoryLayout& layout, uint64_t offset) {
   return to_string(layout) + " at byte " + std::to_string(offset);
 }
 
@@ -20,51 +20,51 @@ uint64_t bytes_of(const MemoryLayout& layout) {
 }
 
 // Text that suggests a matching dtype, for errors.
-std::string helper(const BindingInterface& binding) {
+std::string dtype_hint(const BindingInterface& binding) {
   const bool has_length = binding.is_block && !binding.layout->members.empty() && !binding.layout->members.back().layout.axes.empty() &&
                           binding.layout->members.back().layout.axes.front() == 0;
   return "kernel.dtype(\"" + binding.name + (has_length ? "\", length)" : "\")") + " is the dtype";
 }
 
 // Compares the fields of two structs.
-class Comparison {
+class StructComparison {
  public:
-  explicit Comparison(const BindingInterface& binding) : binding_(binding) {}
+  explicit StructComparison(const BindingInterface& binding) : binding_(binding) {}
 
-  void structures(const MemoryLayout& wanted, const MemoryLayout& given, const std::string& path) const {
-    for (const auto& member : wanted.members) {
-      const auto found = std::ranges::find(given.members, member.name, &MemoryMember::name);
-      if (found == given.members.end()) refuse(path + member.name, place(member.layout, member.offset), "no such field");
-      if (found->offset != member.offset || !agree(member.layout, found->layout))
-        refuse(path + member.name, place(member.layout, member.offset), place(found->layout, found->offset));
-      if (is_structure(member.layout)) structures(member.layout, found->layout, path + member.name + ".");
+  void compare_structs(const MemoryLayout& expected, const MemoryLayout& actual, const std::string& path) const {
+    for (const auto& member : expected.members) {
+      const auto actual_field = std::ranges::find(actual.members, member.name, &MemoryMember::name);
+      if (actual_field == actual.members.end()) refuse(path + member.name, format_field(member.layout, member.offset), "no such field");
+      if (actual_field->offset != member.offset || !layouts_agree(member.layout, actual_field->layout))
+        refuse(path + member.name, format_field(member.layout, member.offset), format_field(actual_field->layout, actual_field->offset));
+      if (is_structure(member.layout)) compare_structs(member.layout, actual_field->layout, path + member.name + ".");
     }
-    for (const auto& member : given.members) check_spare(wanted, member, path);
+    for (const auto& member : actual.members) check_extra_field(expected, member, path);
   }
 
-  [[noreturn]] void refuse(const std::string& field, const std::string& expected, const std::string& given) const {
+  [[noreturn]] void refuse(const std::string& field, const std::string& expected, const std::string& actual) const {
     throw BindingError("K5", "argument '" + binding_.name + "'", binding_.name,
-                       (field.empty() ? "" : "field '" + field + "' as ") + expected + "; " + helper(binding_), given);
+                       (field.empty() ? "" : "field '" + field + "' as ") + expected + "; " + dtype_hint(binding_), actual);
   }
 
  private:
   // Axes may be grouped differently: a mat4 matches 16 numbers. An unsized array accepts any whole number of elements.
-  static bool agree(const MemoryLayout& wanted, const MemoryLayout& given) {
-    if (wanted.scalar != given.scalar) return false;
-    const bool any_length = !wanted.axes.empty() && wanted.axes.front() == 0;
-    if (any_length ? given.count() % wanted.count() != 0 : given.count() != wanted.count()) return false;
-    return !is_structure(wanted) || (wanted.axes.empty() && given.axes.empty()) || wanted.bytes == given.bytes;
+  static bool layouts_agree(const MemoryLayout& expected, const MemoryLayout& actual) {
+    if (expected.scalar != actual.scalar) return false;
+    const bool any_length = !expected.axes.empty() && expected.axes.front() == 0;
+    if (any_length ? actual.count() % expected.count() != 0 : actual.count() != expected.count()) return false;
+    return !is_structure(expected) || (expected.axes.empty() && actual.axes.empty()) || expected.bytes == actual.bytes;
   }
 
   // Extra host fields are allowed only in padding.
-  void check_spare(const MemoryLayout& wanted, const MemoryMember& member, const std::string& path) const {
-    if (std::ranges::find(wanted.members, member.name, &MemoryMember::name) != wanted.members.end()) return;
-    for (const auto& one : wanted.members) {
-      const bool runs_on = !one.layout.axes.empty() && one.layout.axes.front() == 0;
-      const uint64_t end = runs_on ? UINT64_MAX : one.offset + bytes_of(one.layout);
-      if (member.offset < end && one.offset < member.offset + bytes_of(member.layout))
+  void check_extra_field(const MemoryLayout& expected, const MemoryMember& member, const std::string& path) const {
+    if (std::ranges::find(expected.members, member.name, &MemoryMember::name) != expected.members.end()) return;
+    for (const auto& field : expected.members) {
+      const bool runs_on = !field.layout.axes.empty() && field.layout.axes.front() == 0;
+      const uint64_t end = runs_on ? UINT64_MAX : field.offset + bytes_of(field.layout);
+      if (member.offset < end && field.offset < member.offset + bytes_of(member.layout))
         throw BindingError("K5", "argument '" + binding_.name + "'", binding_.name,
-                           "'" + path + one.name + "' at byte " + std::to_string(one.offset) + "; " + helper(binding_),
+                           "'" + path + field.name + "' at byte " + std::to_string(field.offset) + "; " + dtype_hint(binding_),
                            "field '" + path + member.name + "' at byte " + std::to_string(member.offset));
     }
   }
@@ -73,8 +73,8 @@ class Comparison {
 };
 
 void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::pair<uint64_t, ScalarType>>& scalars) {
-  constexpr size_t kMostComponents = 64;  // larger than the number of components of any matrix
-  for (uint64_t i = 0; i < layout.count() && scalars.size() <= kMostComponents; ++i) {
+  constexpr size_t kMaxComponents = 64;  // larger than the number of components of any matrix
+  for (uint64_t i = 0; i < layout.count() && scalars.size() <= kMaxComponents; ++i) {
     const uint64_t at = offset + i * layout.bytes;
     if (!is_structure(layout)) scalars.emplace_back(at, layout.scalar);
     for (const auto& member : layout.members) add_scalars(member.layout, at + member.offset, scalars);
@@ -82,90 +82,92 @@ void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::p
 }
 
 // Whether the fields are the components of a vector (x, y, z).
-bool are_components(const MemoryLayout& wanted, const MemoryLayout& given) {
+bool are_components(const MemoryLayout& expected, const MemoryLayout& actual) {
   std::vector<std::pair<uint64_t, ScalarType>> scalars;
-  add_scalars(given, 0, scalars);
+  add_scalars(actual, 0, scalars);
   return !scalars.empty() && std::ranges::all_of(scalars, [&](const auto& scalar) {
-    return scalar.second == wanted.scalar && scalar.first % wanted.bytes == 0;
+    return scalar.second == expected.scalar && scalar.first % expected.bytes == 0;
   });
 }
 
 // Returns the number of scalars of this type; an unsized array counts as none.
-uint64_t scalars_of(const MemoryLayout& layout, ScalarType scalar) {
+uint64_t count_scalars(const MemoryLayout& layout, ScalarType scalar) {
   if (!is_structure(layout)) return layout.scalar == scalar && (layout.axes.empty() || layout.axes.front() != 0) ? layout.count() : 0;
   uint64_t sum = 0;
-  for (const auto& member : layout.members) sum += scalars_of(member.layout, scalar);
+  for (const auto& member : layout.members) sum += count_scalars(member.layout, scalar);
   return sum * layout.count();
 }
 
 }  // namespace
 
-void check_structured(const BindingInterface& binding, const TensorArgument& given) {
-  const MemoryLayout& layout = *given.layout;
+void check_struct_layout(const BindingInterface& binding, const TensorArgument& tensor) {
+  const MemoryLayout& layout = *tensor.layout;
   if (!binding.layout) throw UnsupportedError("'" + binding.name + "' has more members than an array of structures can be checked against");
-  const Comparison comparison(binding);
-  const MemoryLayout& wanted = *binding.layout;
-  if (!is_structure(wanted)) {
-    if (layout.bytes != bytes_of(wanted) || !are_components(wanted, layout))
-      comparison.refuse("", "elements of " + to_string(wanted), to_string(layout));
+  const StructComparison comparison(binding);
+  const MemoryLayout& expected = *binding.layout;
+  if (!is_structure(expected)) {
+    if (layout.bytes != bytes_of(expected) || !are_components(expected, layout))
+      comparison.refuse("", "elements of " + to_string(expected), to_string(layout));
     return;
   }
-  comparison.structures(wanted, layout, "");
+  comparison.compare_structs(expected, layout, "");
   if (binding.is_block) {
-    if (given.bytes != layout.bytes)
+    if (tensor.bytes != layout.bytes)
       comparison.refuse("", "one structure, for the whole block '" + binding.block + "'",
-                        std::to_string(layout.bytes == 0 ? 0 : given.bytes / layout.bytes) + " of them");
-  } else if (layout.bytes != wanted.bytes) {
-    comparison.refuse("", "structures of " + std::to_string(wanted.bytes) + " bytes",
+                        std::to_string(layout.bytes == 0 ? 0 : tensor.bytes / layout.bytes) + " of them");
+  } else if (layout.bytes != expected.bytes) {
+    comparison.refuse("", "structures of " + std::to_string(expected.bytes) + " bytes",
                       "structures of " + std::to_string(layout.bytes) + " bytes");
   }
 }
 
-void check_plain(const BindingInterface& binding, const TensorArgument& given) {
+void check_array_stride(const BindingInterface& binding, const TensorArgument& tensor) {
   if (!binding.layout) return;
-  const MemoryLayout& wanted = *binding.layout;
-  const auto refuse = [&](const std::string& expected, const std::string& what) {
-    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected + "; " + helper(binding), what);
+  const MemoryLayout& expected = *binding.layout;
+  const auto refuse = [&](const std::string& expected, const std::string& actual) {
+    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected + "; " + dtype_hint(binding), actual);
   };
   if (binding.is_block) {
-    if (is_structure(wanted) && scalars_of(wanted, binding.scalar) * bytes(binding.scalar) != wanted.bytes)
+    if (is_structure(expected) && count_scalars(expected, binding.scalar) * bytes(binding.scalar) != expected.bytes)
       refuse("one structure for the whole block '" + binding.block + "', whose members differ or have gaps",
-             "an array of " + std::string(name(given.dtype)));
+             "an array of " + std::string(name(tensor.dtype)));
     return;
   }
-  if (is_structure(wanted)) {
-    if (!are_raw_structures(binding, given))
-      refuse("structures of " + std::to_string(wanted.bytes) + " bytes, or rows of their bytes as uint8",
-             "an array of " + std::string(name(given.dtype)));
+  if (is_structure(expected)) {
+    if (!are_raw_struct_bytes(binding, tensor))
+      refuse("structures of " + std::to_string(expected.bytes) + " bytes, or rows of their bytes as uint8",
+             "an array of " + std::string(name(tensor.dtype)));
     return;
   }
-  const uint64_t whole = wanted.count();
-  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
-  if (given.last_axis != wanted.axes.back() && given.last_axis != whole)
-    refuse("elements that lie " + std::to_string(whole * wanted.bytes) + " bytes apart (the stride of '" + binding.name +
-               "'): the last axis is " + std::to_string(wanted.axes.back()) + ", shape (n, " + (wanted.axes.size() > 1 ? "..., " : "") +
-               std::to_string(wanted.axes.back()) + "), or a structured dtype",
-           "a last axis of " + std::to_string(given.last_axis));
+  const uint64_t whole = expected.count();
+  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
+  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
+    refuse("elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name +
+               "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " + (expected.axes.size() > 1 ? "..., " : "") +
+               std::to_string(expected.axes.back()) + "), or a structured dtype",
+           "a last axis of " + std::to_string(tensor.last_axis));
 }
 
-void check_stored(const BindingInterface& binding, const TensorArgument& given) {
+void check_storage_stride(const BindingInterface& binding, const TensorArgument& tensor) {
   if (binding.is_block || !binding.layout || is_structure(*binding.layout)) return;
-  const MemoryLayout& wanted = *binding.layout;
-  const uint64_t whole = wanted.count();
-  if (whole * wanted.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
-  const auto refuse = [&](const std::string& expected, const std::string& what) {
-    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected, what);
+  const MemoryLayout& expected = *binding.layout;
+  const uint64_t whole = expected.count();
+  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
+  const auto refuse = [&](const std::string& expected, const std::string& actual) {
+    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected, actual);
   };
-  const std::string apart =
-      "elements that lie " + std::to_string(whole * wanted.bytes) + " bytes apart (the stride of '" + binding.name + "')";
-  if (wanted.bytes != bytes(scalar_of(given.dtype))) refuse(apart + ": float32, or std430, which has no gaps", "two elements in a word");
-  if (given.last_axis != wanted.axes.back() && given.last_axis != whole)
-    refuse(apart + ": the last axis is " + std::to_string(wanted.axes.back()), "a last axis of " + std::to_string(given.last_axis));
+  const std::string stride_message =
+      "elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
+  if (expected.bytes != bytes(to_scalar_type(tensor.dtype)))
+    refuse(stride_message + ": float32, or std430, which has no gaps", "two elements in a word");
+  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
+    refuse(stride_message + ": the last axis is " + std::to_string(expected.axes.back()),
+           "a last axis of " + std::to_string(tensor.last_axis));
 }
 
-bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given) {
-  if (given.dtype != DType::uint8 || !binding.layout) return false;
-  return binding.is_block || (is_structure(*binding.layout) && given.last_axis % binding.layout->bytes == 0);
+bool are_raw_struct_bytes(const BindingInterface& binding, const TensorArgument& tensor) {
+  if (tensor.dtype != DType::uint8 || !binding.layout) return false;
+  return binding.is_block || (is_structure(*binding.layout) && tensor.last_axis % binding.layout->bytes == 0);
 }
 
 }  // namespace pumice

@@ -10,13 +10,13 @@ namespace pumice {
 
 // Checks that the host struct layout matches the shader's. Throws BindingError (K5) naming the first field that differs, with both types
 // and offsets.
-void check_structured(const BindingInterface& binding, const TensorArgument& given);
+void check_struct_layout(const BindingInterface& binding, const TensorArgument& tensor);
 // Checks the stride of an array of scalars whose type already matches the shader's element type: it must include any padding of the
 // shader's elements.
-void check_plain(const BindingInterface& binding, const TensorArgument& given);
+void check_array_stride(const BindingInterface& binding, const TensorArgument& tensor);
 // Checks the padding of an array of the storage type, which may be absent in the fp32 build. `binding`: layout of the variant.
-void check_stored(const BindingInterface& binding, const TensorArgument& given);
+void check_storage_stride(const BindingInterface& binding, const TensorArgument& tensor);
 // Whether raw bytes are acceptable as structs: uint8 rows that are a multiple of the struct size.
-bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given);
+bool are_raw_struct_bytes(const BindingInterface& binding, const TensorArgument& tensor);
 
 }  // namespace pumice

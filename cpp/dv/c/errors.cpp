@@ -18,14 +18,14 @@ struct LastError {
 };
 
 LastError& last_error() {
-  static LastError* const one = new LastError;  // never freed, because programs may call at exit
-  return *one;
+  static LastError* const instance = new LastError;  // never freed, because programs may call at exit
+  return *instance;
 }
 
 bool is_verbose() {
   static const bool verbose = [] {
-    const char* const given = std::getenv("VERBOSITY");
-    return given && std::atoi(given) >= 1;
+    const char* const value = std::getenv("VERBOSITY");
+    return value && std::atoi(value) >= 1;
   }();
   return verbose;
 }
@@ -38,10 +38,10 @@ void set_error(const std::string& text) {
   std::snprintf(last.text, sizeof last.text, "%s", text.c_str());
 }
 
-int fail() {
+int handle_exception() {
   try {
     throw;
-  } catch (const Refusal& error) {
+  } catch (const DvError& error) {
     set_error(error.what());
     return error.code;
   } catch (const OutOfMemoryError& error) {
@@ -53,7 +53,7 @@ int fail() {
   } catch (const std::exception& error) {
     set_error(error.what());
   }
-  return kRefused;
+  return kRejected;
 }
 
 }  // namespace pumice::dv

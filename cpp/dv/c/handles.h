@@ -68,46 +68,46 @@ class Handles {
 };
 
 // Objects with handles. Each retains the handles that it uses until it is destroyed.
-struct HeldMemory {
+struct MemoryObject {
   dmp_dv_context context = nullptr;
   std::shared_ptr<Memory> memory;
-  ~HeldMemory();
+  ~MemoryObject();
 };
 
-struct HeldList {
+struct CommandListObject {
   dmp_dv_context context = nullptr;  // retained once, plus once for each kind of device with commands
   std::unique_ptr<CommandList> list;
   std::vector<dmp_dv_mem> memories = {};  // one entry per use in a command
   unsigned devices = 0;                   // bit mask of device kinds
-  ~HeldList();
+  ~CommandListObject();
 };
 
 // The process's live objects by kind. The tables are never freed, because programs may call at exit.
 Handles<dmp_dv_context, Context>& contexts();
-Handles<dmp_dv_mem, HeldMemory>& memories();
-Handles<dmp_dv_cmdlist, HeldList>& lists();
+Handles<dmp_dv_mem, MemoryObject>& memories();
+Handles<dmp_dv_cmdlist, CommandListObject>& lists();
 
 void set_error(const std::string& text);
 
 // Sets the last error message from the current exception and returns its error code.
-int fail();
+int handle_exception();
 
 // Returns the result of `call`, or `failed(code)` if it throws: exceptions must not leave the C interface.
 template <typename Call, typename Failed>
-auto guarded(const Call& call, const Failed& failed) noexcept -> decltype(call()) {
+auto catch_errors(const Call& call, const Failed& failed) noexcept -> decltype(call()) {
   try {
     return call();
   } catch (...) {
-    return failed(fail());
+    return failed(handle_exception());
   }
 }
 
 template <typename Call>
-int guarded(const Call& call) noexcept {
-  return guarded(call, [](int number) { return number; });
+int catch_errors(const Call& call) noexcept {
+  return catch_errors(call, [](int number) { return number; });
 }
 
-inline int refuse(int number, const std::string& text) {
+inline int fail_with(int number, const std::string& text) {
   set_error(text);
   return number;
 }

@@ -19,24 +19,24 @@ Handles<dmp_dv_context, Context>& contexts() {
   return *all;
 }
 
-Handles<dmp_dv_mem, HeldMemory>& memories() {
-  static auto* const all = new Handles<dmp_dv_mem, HeldMemory>;
+Handles<dmp_dv_mem, MemoryObject>& memories() {
+  static auto* const all = new Handles<dmp_dv_mem, MemoryObject>;
   return *all;
 }
 
-Handles<dmp_dv_cmdlist, HeldList>& lists() {
-  static auto* const all = new Handles<dmp_dv_cmdlist, HeldList>;
+Handles<dmp_dv_cmdlist, CommandListObject>& lists() {
+  static auto* const all = new Handles<dmp_dv_cmdlist, CommandListObject>;
   return *all;
 }
 
-HeldMemory::~HeldMemory() {
+MemoryObject::~MemoryObject() {
   memory->unmap();
   memory.reset();
   contexts().release(context);
 }
 
-HeldList::~HeldList() {
-  guarded([&] {
+CommandListObject::~CommandListObject() {
+  catch_errors([&] {
     list->finish();
     return 0;
   });
@@ -61,44 +61,44 @@ std::shared_ptr<pumice::Context> shared_device() {
 }
 
 bool is_strict() {
-  const char* const given = std::getenv("PUMICE_DV_STRICT");
-  return given && std::string_view(given) == "1";
+  const char* const value = std::getenv("PUMICE_DV_STRICT");
+  return value && std::string_view(value) == "1";
 }
 
 // "ctx: expected a context; given NULL"
 template <typename Handle>
-std::string not_live(const char* name, const char* kind, Handle handle) {
+std::string invalid_handle_message(const char* name, const char* kind, Handle handle) {
   return std::string(name) + ": expected a " + kind + "; given " +
          (handle ? "a handle that is none: it was released, or never made, or is of another kind" : "NULL");
 }
 
-std::string not_live(dmp_dv_context handle) {
-  return not_live("ctx", "context", handle);
+std::string invalid_handle_message(dmp_dv_context handle) {
+  return invalid_handle_message("ctx", "context", handle);
 }
-std::string not_live(dmp_dv_mem handle) {
-  return not_live("mem", "memory", handle);
+std::string invalid_handle_message(dmp_dv_mem handle) {
+  return invalid_handle_message("mem", "memory", handle);
 }
-std::string not_live(dmp_dv_cmdlist handle) {
-  return not_live("cmdlist", "command list", handle);
+std::string invalid_handle_message(dmp_dv_cmdlist handle) {
+  return invalid_handle_message("cmdlist", "command list", handle);
 }
 
 // Returns the new reference count; 0 for NULL, -1 for a dead handle.
 template <typename Handle, typename Count>
-int counted(Handle handle, const Count& count) {
+int change_ref_count(Handle handle, const Count& count) {
   if (!handle) return 0;
-  const int left = guarded([&] { return count(handle); });
-  return left < 0 ? refuse(left, not_live(handle)) : left;
+  const int left = catch_errors([&] { return count(handle); });
+  return left < 0 ? fail_with(left, invalid_handle_message(handle)) : left;
 }
 
-constexpr auto kNull = [](int) { return nullptr; };
+constexpr auto kReturnNull = [](int) { return nullptr; };
 
 // Calls `call` with a memory.
 template <typename Call>
-int with_memory(dmp_dv_mem handle, const Call& call) {
-  const auto held = memories().find(handle);
-  if (!held) return refuse(EINVAL, not_live(handle));
-  return guarded([&] {
-    call(*held->memory);
+int call_with_memory(dmp_dv_mem handle, const Call& call) {
+  const auto object = memories().find(handle);
+  if (!object) return fail_with(EINVAL, invalid_handle_message(handle));
+  return catch_errors([&] {
+    call(*object->memory);
     return 0;
   });
 }
@@ -110,20 +110,20 @@ const char* dmp_dv_get_version_string(void) {
 }
 
 dmp_dv_context dmp_dv_context_create(void) {
-  return guarded([] { return contexts().insert(std::make_shared<Context>(shared_device(), is_strict())); }, kNull);
+  return catch_errors([] { return contexts().insert(std::make_shared<Context>(shared_device(), is_strict())); }, kReturnNull);
 }
 
 const char* dmp_dv_context_get_info_string(dmp_dv_context ctx) {
   if (const auto context = contexts().find(ctx)) return context->info_string().c_str();
-  set_error(not_live(ctx));
+  set_error(invalid_handle_message(ctx));
   return "";
 }
 
 int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info) {
   const auto context = contexts().find(ctx);
-  if (!context) return refuse(EINVAL, not_live(ctx));
-  if (!info) return refuse(EINVAL, "info: expected a structure; given NULL");
-  if (info->size < sizeof *info) return refuse(kRefused, "info->size: expected at least 8 bytes");
+  if (!context) return fail_with(EINVAL, invalid_handle_message(ctx));
+  if (!info) return fail_with(EINVAL, "info: expected a structure; given NULL");
+  if (info->size < sizeof *info) return fail_with(kRejected, "info->size: expected at least 8 bytes");
   info->version = 0;
   if (info->size < sizeof(dmp_dv_info_v0)) return 0;
   const dmp_dv_info header = *info;
@@ -134,17 +134,17 @@ int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info) {
 }
 
 int dmp_dv_context_retain(dmp_dv_context ctx) {
-  return counted(ctx, [](dmp_dv_context handle) { return contexts().retain(handle); });
+  return change_ref_count(ctx, [](dmp_dv_context handle) { return contexts().retain(handle); });
 }
 
 int dmp_dv_context_release(dmp_dv_context ctx) {
-  return counted(ctx, [](dmp_dv_context handle) { return contexts().release(handle); });
+  return change_ref_count(ctx, [](dmp_dv_context handle) { return contexts().release(handle); });
 }
 
 int dmp_dv_device_exists(dmp_dv_context ctx, int dev_type_id) {
   const auto context = contexts().find(ctx);
-  if (!context) return refuse(kRefused, not_live(ctx));
-  return guarded([&] { return context->has_device(dev_type_id) ? 1 : 0; });
+  if (!context) return fail_with(kRejected, invalid_handle_message(ctx));
+  return catch_errors([&] { return context->has_device(dev_type_id) ? 1 : 0; });
 }
 
 int dmp_dv_fpga_device_exists(dmp_dv_context ctx, int dev_type_id) {
@@ -153,45 +153,45 @@ int dmp_dv_fpga_device_exists(dmp_dv_context ctx, int dev_type_id) {
 
 dmp_dv_mem dmp_dv_mem_alloc(dmp_dv_context ctx, size_t size) {
   const auto context = contexts().find(ctx);
-  if (!context) return set_error(not_live(ctx)), nullptr;
-  return guarded(
+  if (!context) return set_error(invalid_handle_message(ctx)), nullptr;
+  return catch_errors(
       [&]() -> dmp_dv_mem {
         auto memory = Memory::create(context, size);
         contexts().retain(ctx);
-        return memories().insert(std::make_shared<HeldMemory>(ctx, std::move(memory)));
+        return memories().insert(std::make_shared<MemoryObject>(ctx, std::move(memory)));
       },
-      kNull);
+      kReturnNull);
 }
 
 int dmp_dv_mem_retain(dmp_dv_mem mem) {
-  return counted(mem, [](dmp_dv_mem handle) { return memories().retain(handle); });
+  return change_ref_count(mem, [](dmp_dv_mem handle) { return memories().retain(handle); });
 }
 
 int dmp_dv_mem_release(dmp_dv_mem mem) {
-  return counted(mem, [](dmp_dv_mem handle) { return memories().release(handle); });
+  return change_ref_count(mem, [](dmp_dv_mem handle) { return memories().release(handle); });
 }
 
 uint8_t* dmp_dv_mem_map(dmp_dv_mem mem) {
-  const auto held = memories().find(mem);
-  if (!held) return set_error(not_live(mem)), nullptr;
-  return guarded([&] { return reinterpret_cast<uint8_t*>(held->memory->map()); }, kNull);
+  const auto object = memories().find(mem);
+  if (!object) return set_error(invalid_handle_message(mem)), nullptr;
+  return catch_errors([&] { return reinterpret_cast<uint8_t*>(object->memory->map()); }, kReturnNull);
 }
 
 void dmp_dv_mem_unmap(dmp_dv_mem mem) {
-  with_memory(mem, [](Memory& memory) { memory.unmap(); });
+  call_with_memory(mem, [](Memory& memory) { memory.unmap(); });
 }
 
 int dmp_dv_mem_sync_start(dmp_dv_mem mem, int rd, int wr) {
-  return with_memory(mem, [&](Memory& memory) { memory.sync_start(rd != 0, wr != 0); });
+  return call_with_memory(mem, [&](Memory& memory) { memory.sync_start(rd != 0, wr != 0); });
 }
 
 int dmp_dv_mem_sync_end(dmp_dv_mem mem) {
-  return with_memory(mem, [](Memory& memory) { memory.sync_end(); });
+  return call_with_memory(mem, [](Memory& memory) { memory.sync_end(); });
 }
 
 size_t dmp_dv_mem_get_size(dmp_dv_mem mem) {
-  if (const auto held = memories().find(mem)) return held->memory->bytes();
-  set_error(not_live(mem));
+  if (const auto object = memories().find(mem)) return object->memory->bytes();
+  set_error(invalid_handle_message(mem));
   return 0;
 }
 
@@ -200,90 +200,90 @@ int64_t dmp_dv_mem_get_total_size(void) {
 }
 
 int dmp_dv_mem_to_device(dmp_dv_mem mem, size_t offs, size_t size, int) {
-  return with_memory(mem, [&](Memory& memory) { memory.to_device(offs, size); });
+  return call_with_memory(mem, [&](Memory& memory) { memory.to_device(offs, size); });
 }
 
 int dmp_dv_mem_to_cpu(dmp_dv_mem mem, size_t offs, size_t size, int flags) {
   if ((flags & DMP_DV_MEM_CPU_HADNT_READ) != 0) return 0;
-  return with_memory(mem, [&](Memory& memory) { memory.to_cpu(offs, size); });
+  return call_with_memory(mem, [&](Memory& memory) { memory.to_cpu(offs, size); });
 }
 
 dmp_dv_cmdlist dmp_dv_cmdlist_create(dmp_dv_context ctx) {
   const auto context = contexts().find(ctx);
-  if (!context) return set_error(not_live(ctx)), nullptr;
-  return guarded(
+  if (!context) return set_error(invalid_handle_message(ctx)), nullptr;
+  return catch_errors(
       [&]() -> dmp_dv_cmdlist {
         auto list = std::make_unique<CommandList>(context);
         contexts().retain(ctx);
-        return lists().insert(std::make_shared<HeldList>(ctx, std::move(list)));
+        return lists().insert(std::make_shared<CommandListObject>(ctx, std::move(list)));
       },
-      kNull);
+      kReturnNull);
 }
 
 int dmp_dv_cmdlist_retain(dmp_dv_cmdlist cmdlist) {
-  return counted(cmdlist, [](dmp_dv_cmdlist handle) { return lists().retain(handle); });
+  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return lists().retain(handle); });
 }
 
 int dmp_dv_cmdlist_release(dmp_dv_cmdlist cmdlist) {
-  return counted(cmdlist, [](dmp_dv_cmdlist handle) { return lists().release(handle); });
+  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return lists().release(handle); });
 }
 
 int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw* cmd) {
-  const auto held = lists().find(cmdlist);
-  if (!held) return refuse(EINVAL, not_live(cmdlist));
-  if (!cmd) return refuse(kRefused, "cmd: expected a command; given NULL");
-  return guarded([&] {
-    std::vector<dmp_dv_mem> named;
-    held->list->add({reinterpret_cast<const std::byte*>(cmd), cmd->size}, [&](uint64_t handle) -> std::shared_ptr<Memory> {
+  const auto object = lists().find(cmdlist);
+  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  if (!cmd) return fail_with(kRejected, "cmd: expected a command; given NULL");
+  return catch_errors([&] {
+    std::vector<dmp_dv_mem> used_memories;
+    object->list->add({reinterpret_cast<const std::byte*>(cmd), cmd->size}, [&](uint64_t handle) -> std::shared_ptr<Memory> {
       const auto memory = reinterpret_cast<dmp_dv_mem>(static_cast<uintptr_t>(handle));
       const auto found = memories().find(memory);
       if (!found) return nullptr;
-      named.push_back(memory);
+      used_memories.push_back(memory);
       return found->memory;
     });
-    for (const dmp_dv_mem memory : named) memories().retain(memory);
-    held->memories.insert(held->memories.end(), named.begin(), named.end());
+    for (const dmp_dv_mem memory : used_memories) memories().retain(memory);
+    object->memories.insert(object->memories.end(), used_memories.begin(), used_memories.end());
     const unsigned device = 1u << cmd->device_type;
-    if ((held->devices & device) == 0) contexts().retain(held->context);
-    held->devices |= device;
+    if ((object->devices & device) == 0) contexts().retain(object->context);
+    object->devices |= device;
     return 0;
   });
 }
 
 int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist) {
-  const auto held = lists().find(cmdlist);
-  if (!held) return refuse(EINVAL, not_live(cmdlist));
-  if (held->list->committed()) return refuse(EALREADY, "cmdlist: expected one that is not committed; given one that is");
-  return guarded([&] {
-    held->list->commit();
+  const auto object = lists().find(cmdlist);
+  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  if (object->list->committed()) return fail_with(EALREADY, "cmdlist: expected one that is not committed; given one that is");
+  return catch_errors([&] {
+    object->list->commit();
     return 0;
   });
 }
 
 int64_t dmp_dv_cmdlist_exec(dmp_dv_cmdlist cmdlist) {
-  const auto held = lists().find(cmdlist);
-  if (!held) return refuse(-EINVAL, not_live(cmdlist));
-  if (!held->list->committed()) return refuse(-EINVAL, "cmdlist: expected a committed one");
-  return guarded([&] { return held->list->exec(); }, [](int number) { return int64_t{number > 0 ? -number : number}; });
+  const auto object = lists().find(cmdlist);
+  if (!object) return fail_with(-EINVAL, invalid_handle_message(cmdlist));
+  if (!object->list->committed()) return fail_with(-EINVAL, "cmdlist: expected a committed one");
+  return catch_errors([&] { return object->list->exec(); }, [](int number) { return int64_t{number > 0 ? -number : number}; });
 }
 
 int dmp_dv_cmdlist_wait(dmp_dv_cmdlist cmdlist, int64_t exec_id) {
-  const auto held = lists().find(cmdlist);
-  if (!held) return refuse(EINVAL, not_live(cmdlist));
-  if (exec_id < 0) return refuse(EINVAL, "exec_id: expected an id of dmp_dv_cmdlist_exec(); given a negative number");
-  if (!held->list->committed()) return refuse(kRefused, "cmdlist: expected a committed one");
+  const auto object = lists().find(cmdlist);
+  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  if (exec_id < 0) return fail_with(EINVAL, "exec_id: expected an id of dmp_dv_cmdlist_exec(); given a negative number");
+  if (!object->list->committed()) return fail_with(kRejected, "cmdlist: expected a committed one");
   if (exec_id == 0) return 0;  // ids start at 1
-  return guarded(
+  return catch_errors(
       [&] {
-        held->list->wait(exec_id);
+        object->list->wait(exec_id);
         return 0;
       },
       [](int number) { return number > 0 ? -number : number; });
 }
 
 int64_t dmp_dv_cmdlist_get_last_exec_time(dmp_dv_cmdlist cmdlist) {
-  const auto held = lists().find(cmdlist);
-  if (!held) return refuse(-1, not_live(cmdlist));
-  if (held->list->committed()) return held->list->last_exec_time();
-  return refuse(-1, "cmdlist: expected a committed one");
+  const auto object = lists().find(cmdlist);
+  if (!object) return fail_with(-1, invalid_handle_message(cmdlist));
+  if (object->list->committed()) return object->list->last_exec_time();
+  return fail_with(-1, "cmdlist: expected a committed one");
 }

@@ -11,7 +11,7 @@ int device_type(const Command& command) {
   return types[command.index()];
 }
 
-MemoryRange written_by(const Command& command) {
+MemoryRange written_range(const Command& command) {
   if (const auto* conv = std::get_if<ConvCommand>(&command)) return {conv->output, conv->images * conv->output_elements * sizeof(uint16_t)};
   if (const auto* fc = std::get_if<FcCommand>(&command)) return {fc->output, fc->outputs * sizeof(uint16_t)};
   if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->written();

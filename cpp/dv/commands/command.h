@@ -26,37 +26,37 @@ enum class Activation : uint8_t { none = 0, tanh = 1, leaky_relu = 2, sigmoid = 
 // One run, with its sizes.
 struct Run {
   RunGeometry shape;
-  Extent input, convolved, output;  // convolved: before pooling
-  float factor = 1;                 // multiplies the sum of an average pooling
+  Extent input, conv_extent, output;  // convolved: before pooling
+  float factor = 1;                   // multiplies the sum of an average pooling
   Activation activation = Activation::none;
   float slope = 0;
-  bool rectifies = false, normalizes = false, adds = false;
-  bool from_input = false;                         // else reads the previous run's output
-  bool to_memory = false;                          // else feeds the next run
-  uint64_t output_element = 0, added_element = 0;  // element offsets of its slices in an image of output_buf and eltwise_buf
-  MemoryPlace weights;
+  bool has_abs = false, has_lrn = false, has_eltwise_add = false;
+  bool from_input = false;                           // else reads the previous run's output
+  bool to_memory = false;                            // else feeds the next run
+  uint64_t output_element = 0, eltwise_element = 0;  // element offsets of its slices in an image of output_buf and eltwise_buf
+  MemoryAddress weights;
 
-  bool convolves() const { return shape.conv != ConvKind::none; }
+  bool has_conv() const { return shape.conv != ConvKind::none; }
   // Size of the tensor that eltwise_buf is added to: the average pooling's output, else the convolution's output before pooling or
   // upsampling.
-  const Extent& summed() const { return shape.pool == PoolKind::average ? output : convolved; }
+  const Extent& eltwise_extent() const { return shape.pool == PoolKind::average ? output : conv_extent; }
 };
 
 // A command with x innermost ("weights transposed") is stored as the plain command on transposed tensors, with x and y swapped throughout,
 // including kernels.
 struct ConvCommand {
-  MemoryPlace input, output, added;  // if `added` has no memory, the input is added
+  MemoryAddress input, output, eltwise;  // if `eltwise` has no memory, the input is added
   bool is_transposed = false;
   uint32_t images = 1;
   Extent extent;  // size of an input image
   std::vector<Run> runs;
-  uint64_t output_elements = 0, added_elements = 0;  // elements per image
-  MemoryPlace table;                                 // lookup table of a uint8 input
+  uint64_t output_elements = 0, eltwise_elements = 0;  // elements per image
+  MemoryAddress table;                                 // lookup table of a uint8 input
   bool to_bgr = false;
 };
 
 struct FcCommand {
-  MemoryPlace weights, input, output;
+  MemoryAddress weights, input, output;
   uint32_t inputs = 0, outputs = 0;
   bool quantized = false;
   Activation activation = Activation::none;
@@ -64,12 +64,12 @@ struct FcCommand {
 };
 
 struct MaximizerCommand {
-  MemoryPlace input, output;
+  MemoryAddress input, output;
   uint32_t width = 0, height = 0, classes = 0;
 };
 
 struct IpuCommand {
-  MemoryPlace tex, rd, wr;
+  MemoryAddress tex, rd, wr;
   dmp_dv_cmdraw_ipu_v0 raw{};
 
   uint64_t written_row_bytes() const;
@@ -82,10 +82,10 @@ uint64_t pixel_bytes(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DM
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);
 // Returns the range that a command may write.
-MemoryRange written_by(const Command& command);
+MemoryRange written_range(const Command& command);
 
 // Resolves a raw structure's handle (never 0) to a memory; null if unknown.
-using Resolve = std::function<std::shared_ptr<Memory>(uint64_t handle)>;
+using MemoryResolver = std::function<std::shared_ptr<Memory>(uint64_t handle)>;
 
 FcDims weight_dims(const FcCommand& command);
 

@@ -9,58 +9,60 @@
 namespace pumice::dv {
 
 // Bytes that a command needs at each of its memory fields.
-using Needs = std::vector<std::pair<std::string, uint64_t>>;
+using FieldBytes = std::vector<std::pair<std::string, uint64_t>>;
 
 class CommandReader {
  public:
-  CommandReader(std::span<const std::byte> raw, const Resolve& resolve, bool is_strict) : strict(is_strict), raw_(raw), resolve_(resolve) {}
+  CommandReader(std::span<const std::byte> raw, const MemoryResolver& resolve, bool is_strict)
+      : strict(is_strict), raw_(raw), resolve_(resolve) {}
   // Constructs a reader that only collects the bytes required at each field.
-  CommandReader(std::span<const std::byte> raw, Needs& needs, bool is_strict) : strict(is_strict), raw_(raw), needs_(&needs) {}
+  CommandReader(std::span<const std::byte> raw, FieldBytes& field_bytes, bool is_strict)
+      : strict(is_strict), raw_(raw), field_bytes_(&field_bytes) {}
 
   // Returns the whole command as its structure. Throws Refusal if its size differs from the structure's.
   template <typename Raw>
-  Raw whole() const {
+  Raw parse_struct() const {
     Raw value;
-    if (raw_.size() != sizeof value) throw Refusal("header.size", std::to_string(sizeof value) + " bytes", std::to_string(raw_.size()));
+    if (raw_.size() != sizeof value) throw DvError("header.size", std::to_string(sizeof value) + " bytes", std::to_string(raw_.size()));
     std::memcpy(&value, raw_.data(), sizeof value);
     return value;
   }
 
   // Returns the memory and offset of a field; without a memory if the structure has none. Throws Refusal (EINVAL) for an invalid handle.
-  MemoryPlace place(const dmp_dv_buf& buffer, const std::string& slot) const {
-    if (buffer.rsvd == 0 || needs_) return {nullptr, buffer.offs};
+  MemoryAddress read_address(const dmp_dv_buf& buffer, const std::string& slot) const {
+    if (buffer.rsvd == 0 || field_bytes_) return {nullptr, buffer.offs};
     auto memory = resolve_(buffer.rsvd);
     require(memory != nullptr, slot + ".mem", "the handle of a live Memory of this device", std::to_string(buffer.rsvd), EINVAL);
     return {std::move(memory), buffer.offs};
   }
-  // `given`: the structure's field for a memory.
-  void require_memory(const dmp_dv_buf& given, const std::string& slot, int code = kRefused) const {
-    require(given.rsvd != 0 || needs_, slot + ".mem", "a memory", "none", code);
+  // `field`: the structure's field for a memory.
+  void require_memory(const dmp_dv_buf& field, const std::string& slot, int code = kRejected) const {
+    require(field.rsvd != 0 || field_bytes_, slot + ".mem", "a memory", "none", code);
   }
 
   // Throws Refusal (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
-  void check_place(const std::string& slot, const MemoryPlace& place, uint64_t bytes, uint64_t alignment = 2) const;
+  void check_address(const std::string& slot, const MemoryAddress& address, uint64_t bytes, uint64_t alignment = 2) const;
 
   // Throw Refusal unless `holds`; require_strict() does so only for strict lists.
-  template <typename Given>
-  void require(bool holds, const std::string& slot, const std::string& expected, const Given& given, int code = kRefused) const {
-    if (!holds) throw Refusal(slot, expected, text(given), code);
+  template <typename Value>
+  void require(bool holds, const std::string& slot, const std::string& expected, const Value& actual, int code = kRejected) const {
+    if (!holds) throw DvError(slot, expected, to_text(actual), code);
   }
-  template <typename Given>
-  void require_strict(bool holds, const std::string& slot, const std::string& expected, const Given& given) const {
-    if (strict && !holds) throw Refusal(slot, expected + " (hardware limit)", text(given), kRefused, "D5");
+  template <typename Value>
+  void require_strict(bool holds, const std::string& slot, const std::string& expected, const Value& actual) const {
+    if (strict && !holds) throw DvError(slot, expected + " (hardware limit)", to_text(actual), kRejected, "D5");
   }
 
   const bool strict;
 
  private:
-  static std::string text(const std::string& given) { return given; }
-  static std::string text(const char* given) { return given; }
-  static std::string text(int64_t given) { return std::to_string(given); }
+  static std::string to_text(const std::string& actual) { return actual; }
+  static std::string to_text(const char* actual) { return actual; }
+  static std::string to_text(int64_t actual) { return std::to_string(actual); }
 
   std::span<const std::byte> raw_;
-  Resolve resolve_;
-  Needs* needs_ = nullptr;
+  MemoryResolver resolve_;
+  FieldBytes* field_bytes_ = nullptr;
 };
 
 constexpr uint64_t kVendorAlignment = 16;  // alignment of weights, tables and images

@@ -10,7 +10,7 @@ namespace {
 
 using RawRun = dmp_dv_cmdraw_conv_v0_run;
 
-constexpr uint32_t kMostSide = 65535;  // maximum width and height of a run's input and output: a following command stores them in 16 bits
+constexpr uint32_t kMaxSide = 65535;  // maximum width and height of a run's input and output: a following command stores them in 16 bits
 constexpr uint64_t kTableBytes = 3 * 256 * 2;
 
 std::string sizes(uint32_t x, uint32_t y) {
@@ -42,9 +42,9 @@ class ConvReader {
   static std::string slot(int i, const char* field) { return "run[" + std::to_string(i) + "]." + field; }
 
   void check_command() {
-    command_.input = reader_.place(raw_.input_buf, "input_buf");
-    command_.output = reader_.place(raw_.output_buf, "output_buf");
-    command_.added = reader_.place(raw_.eltwise_buf, "eltwise_buf");
+    command_.input = reader_.read_address(raw_.input_buf, "input_buf");
+    command_.output = reader_.read_address(raw_.output_buf, "output_buf");
+    command_.eltwise = reader_.read_address(raw_.eltwise_buf, "eltwise_buf");
     reader_.require_memory(raw_.input_buf, "input_buf");
     reader_.require_memory(raw_.output_buf, "output_buf");
     reader_.require(raw_.topo != 0, "topo", "at least one run that writes to memory", "0");
@@ -64,58 +64,58 @@ class ConvReader {
     run.to_memory = (raw_.topo >> i & 1) != 0;
     run.input = run.from_input ? command_.extent : command_.runs.back().output;
     check_stages(i, raw, run);
-    if (run.convolves()) convolve(i, raw, run);
-    run.convolved = conv_output(run.input, run.shape);
-    if (run.convolves() && run.shape.conv_window.dilated()) check_dilation(i, raw, run);
+    if (run.has_conv()) convolve(i, raw, run);
+    run.conv_extent = conv_output(run.input, run.shape);
+    if (run.has_conv() && run.shape.conv_window.dilated()) check_dilation(i, raw, run);
     if (run.shape.pool == PoolKind::maximum || run.shape.pool == PoolKind::average) pool(i, raw, run);
     run.output = run_output(run.input, run.shape);
-    if (run.normalizes) check_normalization(i, raw, run);
-    reader_.require(run.output.width <= kMostSide && run.output.height <= kMostSide, slot(i, "output"),
-                    "at most " + std::to_string(kMostSide) + " columns and rows", sizes(run.output.width, run.output.height));
-    run.adds = run.to_memory && raw_.output_mode == 1;
+    if (run.has_lrn) check_normalization(i, raw, run);
+    reader_.require(run.output.width <= kMaxSide && run.output.height <= kMaxSide, slot(i, "output"),
+                    "at most " + std::to_string(kMaxSide) + " columns and rows", sizes(run.output.width, run.output.height));
+    run.has_eltwise_add = run.to_memory && raw_.output_mode == 1;
     if (run.to_memory) {
       run.output_element = command_.output_elements;
-      run.added_element = command_.added_elements;
+      run.eltwise_element = command_.eltwise_elements;
       command_.output_elements += run.output.elements();
-      command_.added_elements += run.summed().elements();
+      command_.eltwise_elements += run.eltwise_extent().elements();
     }
-    if (run.adds && raw_.eltwise_buf.rsvd == 0)
-      reader_.require(run.summed() == command_.extent, "output_mode", "an eltwise_buf, or a sum of the size of the input",
+    if (run.has_eltwise_add && raw_.eltwise_buf.rsvd == 0)
+      reader_.require(run.eltwise_extent() == command_.extent, "output_mode", "an eltwise_buf, or a sum of the size of the input",
                       "no eltwise_buf, and another size in run[" + std::to_string(i) + "]");
     command_.runs.push_back(std::move(run));
   }
 
   // Parses and checks the stages of a run.
   void check_stages(int i, const RawRun& raw, Run& run) {
-    constexpr uint16_t kKinds = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7;
-    reader_.require(raw.conv_enable <= 7 && (kKinds >> raw.conv_enable & 1) != 0, slot(i, "conv_enable"), "0, 1, 3, 5 or 7",
+    constexpr uint16_t kConvKinds = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7;
+    reader_.require(raw.conv_enable <= 7 && (kConvKinds >> raw.conv_enable & 1) != 0, slot(i, "conv_enable"), "0, 1, 3, 5 or 7",
                     raw.conv_enable);
     run.shape.conv = static_cast<ConvKind>(raw.conv_enable);
-    if (run.convolves()) {
+    if (run.has_conv()) {
       reader_.require(raw.pz == 1, slot(i, "pz"), "1", raw.pz);
       reader_.require_strict(raw.pool_enable <= 1, slot(i, "pool_enable"), "0 or 1 beside a convolution", raw.pool_enable);
     }
-    run.normalizes = (raw.lrn & 1) != 0;
-    reader_.require(run.convolves() || raw.pool_enable != 0 || raw.actfunc != 0 || run.normalizes,
+    run.has_lrn = (raw.lrn & 1) != 0;
+    reader_.require(run.has_conv() || raw.pool_enable != 0 || raw.actfunc != 0 || run.has_lrn,
                     slot(i, "conv_enable, pool_enable, actfunc, lrn"), "a run that does something", "0 of all");
     reader_.require(raw.pool_enable <= 2 || raw.pool_enable == 4, slot(i, "pool_enable"), "0, 1, 2 or 4", raw.pool_enable);
     run.shape.pool = static_cast<PoolKind>(raw.pool_enable);
     reader_.require(raw.actfunc <= 6, slot(i, "actfunc"), "an activation from 0 to 6", raw.actfunc);
     run.activation = static_cast<Activation>(raw.actfunc);
     run.shape.prelu = run.activation == Activation::prelu;
-    reader_.require(!run.shape.prelu || run.convolves(), slot(i, "actfunc"), "a convolution, whose packed weights have the slopes of PReLU",
+    reader_.require(!run.shape.prelu || run.has_conv(), slot(i, "actfunc"), "a convolution, whose packed weights have the slopes of PReLU",
                     "none");
     run.slope = float_from_half(raw.actfunc_param);
-    run.rectifies = raw.rectifi_en != 0;
+    run.has_abs = raw.rectifi_en != 0;
   }
 
   void convolve(int i, const RawRun& raw, Run& run) {
-    run.weights = reader_.place(raw.weight_buf, slot(i, "weight_buf"));
+    run.weights = reader_.read_address(raw.weight_buf, slot(i, "weight_buf"));
     reader_.require_memory(raw.weight_buf, slot(i, "weight_buf"));
     const Window& window = run.shape.conv_window = conv_window(raw.p, raw.conv_pad, raw.conv_stride, raw.conv_dilation);
-    constexpr uint32_t kMost = kMostKernel;
-    reader_.require(window.kx >= 1 && window.kx <= kMost && window.ky <= kMost, slot(i, "p"),
-                    "a kernel from 1 to " + std::to_string(kMost) + " on both axes", sizes(window.kx, window.ky));
+    constexpr uint32_t kMax = kMaxKernelSide;
+    reader_.require(window.kx >= 1 && window.kx <= kMax && window.ky <= kMax, slot(i, "p"),
+                    "a kernel from 1 to " + std::to_string(kMax) + " on both axes", sizes(window.kx, window.ky));
     reader_.require(window.stride_x >= 1 && window.stride_y >= 1, slot(i, "conv_stride"), "at least 1 on both axes",
                     sizes(window.stride_x, window.stride_y));
     reader_.require(raw.m > 0, slot(i, "m"), "at least 1", raw.m);
@@ -131,19 +131,21 @@ class ConvReader {
   }
 
   void check_dilation(int i, const RawRun& raw, const Run& run) {
-    const auto limit = [&](bool holds, const char* field, const char* expected, const auto& given) {
+    const auto require_with_dilation = [&](bool holds, const char* field, const char* expected, const auto& given) {
       reader_.require_strict(holds, slot(i, field), std::string(expected) + " with a dilation", given);
     };
     const Window& window = run.shape.conv_window;
-    limit(raw_.topo == 1, "conv_dilation", "a single run", sizes(window.dilation_x, window.dilation_y));
-    limit(run.shape.pool == PoolKind::none, "pool_enable", "0", raw.pool_enable);
-    limit(window.kx % 2 == 1 && window.ky % 2 == 1, "p", "an odd kernel", sizes(window.kx, window.ky));
+    require_with_dilation(raw_.topo == 1, "conv_dilation", "a single run", sizes(window.dilation_x, window.dilation_y));
+    require_with_dilation(run.shape.pool == PoolKind::none, "pool_enable", "0", raw.pool_enable);
+    require_with_dilation(window.kx % 2 == 1 && window.ky % 2 == 1, "p", "an odd kernel", sizes(window.kx, window.ky));
     if (is_transposed(run.shape.conv))
-      limit(window.stride_x == 1 && window.stride_y == 1, "conv_stride", "1 for a deconvolution", sizes(window.stride_x, window.stride_y));
+      require_with_dilation(window.stride_x == 1 && window.stride_y == 1, "conv_stride", "1 for a deconvolution",
+                            sizes(window.stride_x, window.stride_y));
     else
-      limit(run.convolved.width * window.stride_x == run.input.width && run.convolved.height * window.stride_y == run.input.height,
-            "conv_pad", "an output of the input's size over the stride", sizes(run.convolved.width, run.convolved.height));
-    limit(!run.shape.prelu, "actfunc", "no PReLU", raw.actfunc);
+      require_with_dilation(
+          run.conv_extent.width * window.stride_x == run.input.width && run.conv_extent.height * window.stride_y == run.input.height,
+          "conv_pad", "an output of the input's size over the stride", sizes(run.conv_extent.width, run.conv_extent.height));
+    require_with_dilation(!run.shape.prelu, "actfunc", "no PReLU", raw.actfunc);
   }
 
   void pool(int i, const RawRun& raw, Run& run) {
@@ -155,17 +157,17 @@ class ConvReader {
       reader_.require_strict(window.kx >= 2 && window.kx <= 3 && window.ky <= 3, slot(i, "pool_size"), "2 or 3 columns and 1 to 3 rows",
                              given);
     else
-      reader_.require_strict(window.kx <= kMostKernel && window.ky <= kMostKernel, slot(i, "pool_size"),
-                             "at most " + std::to_string(kMostKernel) + " on both axes", given);
+      reader_.require_strict(window.kx <= kMaxKernelSide && window.ky <= kMaxKernelSide, slot(i, "pool_size"),
+                             "at most " + std::to_string(kMaxKernelSide) + " on both axes", given);
     reader_.require(window.stride_x >= 1 && window.stride_y >= 1, slot(i, "pool_stride"), "at least 1 on both axes",
                     sizes(window.stride_x, window.stride_y));
     reader_.require(!run_output(run.input, run.shape).empty(), slot(i, "pool_size"),
-                    "at most the padded input of " + sizes(run.convolved.width, run.convolved.height), given);
+                    "at most the padded input of " + sizes(run.conv_extent.width, run.conv_extent.height), given);
   }
 
   void check_normalization(int i, const RawRun& raw, const Run& run) {
     reader_.require_strict(run.input.channels % 16 == 0, slot(i, "lrn"), "a multiple of 16 channels", run.input.channels);
-    reader_.require(!run.convolves(), slot(i, "conv_enable"), "0 beside lrn", raw.conv_enable);
+    reader_.require(!run.has_conv(), slot(i, "conv_enable"), "0 beside lrn", raw.conv_enable);
     reader_.require(run.shape.pool == PoolKind::none, slot(i, "pool_enable"), "0 beside lrn", raw.pool_enable);
     reader_.require_strict(raw_.topo == 1, slot(i, "lrn"), "a single run", "topo " + std::to_string(raw_.topo));
     reader_.require((raw.lrn & 2) != 0, slot(i, "lrn"), "bit 1, the power function, which alone is specified", raw.lrn);
@@ -175,11 +177,11 @@ class ConvReader {
     check_images("input_buf", command_.input, command_.extent.elements() * element_bytes);
     for (size_t i = 0; i < command_.runs.size(); ++i) {
       const Run& run = command_.runs[i];
-      if (run.convolves())
-        reader_.check_place(slot(static_cast<int>(i), "weight_buf"), run.weights, weight_bytes(run.input, run.shape), kVendorAlignment);
+      if (run.has_conv())
+        reader_.check_address(slot(static_cast<int>(i), "weight_buf"), run.weights, weight_bytes(run.input, run.shape), kVendorAlignment);
     }
     check_images("output_buf", command_.output, command_.output_elements * sizeof(uint16_t));
-    if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.added, command_.added_elements * sizeof(uint16_t));
+    if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.eltwise, command_.eltwise_elements * sizeof(uint16_t));
   }
 
   // Swaps x and y. This runs last, so that error messages use the command's x and y. Packed weights for the swapped kernel have the same
@@ -188,15 +190,15 @@ class ConvReader {
     command_.is_transposed = true;
     command_.extent = command_.extent.transposed();
     for (Run& run : command_.runs) {
-      for (Extent* const extent : {&run.input, &run.convolved, &run.output}) *extent = extent->transposed();
+      for (Extent* const extent : {&run.input, &run.conv_extent, &run.output}) *extent = extent->transposed();
       for (Window* const window : {&run.shape.conv_window, &run.shape.pool_window}) *window = window->transposed();
     }
   }
 
   // Checks one image first, so that the size of the batch cannot overflow 64 bits.
-  void check_images(const char* name, const MemoryPlace& place, uint64_t image_bytes) {
-    if (command_.images > 1) reader_.check_place(name, place, image_bytes);
-    reader_.check_place(name, place, image_bytes * command_.images);
+  void check_images(const char* name, const MemoryAddress& address, uint64_t image_bytes) {
+    if (command_.images > 1) reader_.check_address(name, address, image_bytes);
+    reader_.check_address(name, address, image_bytes * command_.images);
   }
 
   const CommandReader& reader_;
@@ -213,12 +215,12 @@ ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& 
 ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw) {
   const auto& inner = raw.conv_cmd;
   reader.require(inner.header.size == sizeof inner, "conv_cmd.header.size", std::to_string(sizeof inner), inner.header.size);
-  const MemoryPlace table = reader.place(raw.u8tofp16_table, "u8tofp16_table");
+  const MemoryAddress table = reader.read_address(raw.u8tofp16_table, "u8tofp16_table");
   if (raw.u8tofp16_table.rsvd == 0) {
     reader.require(raw.to_bgr == 0, "to_bgr", "0 without a table", raw.to_bgr);
     return read_conv(reader, inner);
   }
-  reader.check_place("u8tofp16_table", table, kTableBytes, kVendorAlignment);
+  reader.check_address("u8tofp16_table", table, kTableBytes, kVendorAlignment);
   reader.require(inner.c <= 3, "conv_cmd.c", "at most 3 channels with a table", inner.c);
   reader.require(raw.to_bgr == 0 || inner.c == 3, "to_bgr", "0 where there are not 3 channels", raw.to_bgr);
   ConvCommand command = ConvReader(reader, inner).read(1);

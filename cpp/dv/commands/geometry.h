@@ -44,7 +44,7 @@ struct RunGeometry {
 };
 
 // Returns the number of window positions on one axis; 0 if the window exceeds the padded input or the stride is 0.
-uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride);
+uint32_t num_window_positions(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride);
 // Returns the size of the convolution's output, or of the input if there is no convolution: the operand of an addition before max pooling
 // or upsampling. Empty if the kernel does not fit.
 Extent conv_output(const Extent& input, const RunGeometry& run);

@@ -9,9 +9,9 @@ Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool sepa
     : device_(std::move(device)), strict_(strict), separate_(separate) {
   info_.header = {sizeof info_, 0};
   info_.ub_size = kUnifiedBufferBytes;
-  info_.max_kernel_size = kMostKernel;
+  info_.max_kernel_size = kMaxKernelSide;
   info_.conv_freq = info_.fc_freq = 1;  // not clock rates: nonzero means supported
-  info_.max_fc_vector_size = kMostFullyConnected;
+  info_.max_fc_vector_size = kMaxFcSize;
   info_string_ = "DMP DV: ub_size=" + std::to_string(info_.ub_size) + " max_kernel_size=" + std::to_string(info_.max_kernel_size) +
                  " conv_freq=" + std::to_string(info_.conv_freq) + " fc_freq=" + std::to_string(info_.fc_freq) +
                  " max_fc_vector_size=" + std::to_string(info_.max_fc_vector_size);
@@ -19,7 +19,7 @@ Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool sepa
 
 bool Context::has_device(int type) const {
   if (type < DMP_DV_DEV_CONV || type >= DMP_DV_DEV_COUNT)
-    throw Refusal("dev_type_id", "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
+    throw DvError("dev_type_id", "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
   return true;
 }
 
@@ -27,9 +27,9 @@ BufferRange Context::palette() const {
   constexpr uint64_t kBytes = sizeof(dmp_dv_cmdraw_ipu_v0::lut);
   const std::lock_guard lock(mutex_);
   if (!palette_) {
-    const auto made = Buffer::create(device_, kBytes);
-    fill({made, 0, kBytes}, 0);
-    palette_ = made;
+    const auto buffer = Buffer::create(device_, kBytes);
+    fill({buffer, 0, kBytes}, 0);
+    palette_ = buffer;
   }
   return {palette_, 0, kBytes};
 }
@@ -39,7 +39,7 @@ std::string Context::last_error() const {
   return last_error_;
 }
 
-void Context::note_error(const std::string& text) {
+void Context::set_last_error(const std::string& text) {
   const std::lock_guard lock(mutex_);
   last_error_ = text;
 }

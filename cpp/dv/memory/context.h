@@ -12,8 +12,8 @@
 
 namespace pumice::dv {
 
-inline constexpr int kMostKernel = 7;                    // maximum kernel side in the packed weight format
-inline constexpr int kMostFullyConnected = 16384;        // vector length limit of the vendor's hardware
+inline constexpr int kMaxKernelSide = 7;                 // maximum kernel side in the packed weight format
+inline constexpr int kMaxFcSize = 16384;                 // vector length limit of the vendor's hardware
 inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // size on the vendor's largest hardware
 
 class Context {
@@ -29,7 +29,7 @@ class Context {
   // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws Refusal if the number is not a device kind.
   bool has_device(int type) const;
   std::string last_error() const;  // initially empty
-  void note_error(const std::string& text);
+  void set_last_error(const std::string& text);
   // Returns the RGBA palette that IPU commands set and use; initially zeros.
   BufferRange palette() const;
 

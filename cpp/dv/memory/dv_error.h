@@ -8,14 +8,14 @@
 
 namespace pumice::dv {
 
-inline constexpr int kRefused = -1;  // the code of most rejections; the others have errno codes
+inline constexpr int kRejected = -1;  // the code of most rejections; the others have errno codes
 
 // Rules: D4, valid calls and command fields; D5, limits of the vendor's hardware (strict lists).
-class Refusal : public BindingError {
+class DvError : public BindingError {
  public:
-  Refusal(const std::string& field, const std::string& wanted, const std::string& found, int number = kRefused,
+  DvError(const std::string& field, const std::string& requirement, const std::string& value, int number = kRejected,
           const std::string& rule_id = "D4")
-      : BindingError(rule_id, field, "", wanted, found), code(number) {}
+      : BindingError(rule_id, field, "", requirement, value), code(number) {}
 
   int code;  // return code in the C interface
 };

@@ -12,7 +12,7 @@ namespace pumice::dv {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr size_t kMostWrites = 64;  // maximum number of ranges tracked per memory
+constexpr size_t kMaxTrackedWrites = 64;  // maximum number of ranges tracked per memory
 
 std::atomic<int64_t> total{0};
 
@@ -30,16 +30,16 @@ struct Memory::Handles {
 };
 
 std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_t bytes) {
-  if (bytes == 0) throw Refusal("size", "at least one byte", "0", EINVAL);
-  const std::shared_ptr<Memory> made(new Memory);
-  made->buffer_ = Buffer::create(context->device(), bytes > UINT64_MAX - kPage ? bytes : round_up(bytes, kPage));
-  made->handle_ = next_handle();
-  made->context_ = std::move(context);
-  total += static_cast<int64_t>(made->bytes());
-  made->handles_ = made->context_->device()->attachment<Handles>();
-  const std::lock_guard lock(made->handles_->mutex);
-  made->handles_->memories.emplace(made->handle_, made);
-  return made;
+  if (bytes == 0) throw DvError("size", "at least one byte", "0", EINVAL);
+  const std::shared_ptr<Memory> new_memory(new Memory);
+  new_memory->buffer_ = Buffer::create(context->device(), bytes > UINT64_MAX - kPage ? bytes : round_up(bytes, kPage));
+  new_memory->handle_ = next_handle();
+  new_memory->context_ = std::move(context);
+  total += static_cast<int64_t>(new_memory->bytes());
+  new_memory->handles_ = new_memory->context_->device()->attachment<Handles>();
+  const std::lock_guard lock(new_memory->handles_->mutex);
+  new_memory->handles_->memories.emplace(new_memory->handle_, new_memory);
+  return new_memory;
 }
 
 Memory::~Memory() {
@@ -86,13 +86,13 @@ void Memory::unmap() {
   if (!mapped_) return;
   end_sync();
   mapped_ = false;
-  ++published_;
+  ++publish_count_;
 }
 
 void Memory::sync_start(bool read, bool write) {
   const std::lock_guard lock(mutex_);
-  if (!mapped_) throw Refusal("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
-  if (!read && !write) throw Refusal("rd, wr", "reading, writing or both", "neither", EINVAL);
+  if (!mapped_) throw DvError("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
+  if (!read && !write) throw DvError("rd, wr", "reading, writing or both", "neither", EINVAL);
   if (read <= reading_ && write <= writing_) return;
   end_sync();
   if (copy_ && is_stale_.exchange(false)) download({buffer_, 0, bytes()}, {copy_.get(), bytes()});
@@ -107,7 +107,7 @@ void Memory::sync_end() {
 void Memory::end_sync() {
   if (writing_) {
     if (copy_) upload({buffer_, 0, bytes()}, {copy_.get(), bytes()});
-    ++published_;
+    ++publish_count_;
   }
   reading_ = writing_ = false;
 }
@@ -115,10 +115,10 @@ void Memory::end_sync() {
 // Checks a range to transfer. Returns false if it is empty.
 bool Memory::begin_transfer(uint64_t offset, uint64_t count) const {
   if (offset > bytes() || count > bytes() - offset)
-    throw Refusal("offs, size", "a range of at most " + std::to_string(bytes()) + " bytes",
+    throw DvError("offs, size", "a range of at most " + std::to_string(bytes()) + " bytes",
                   std::to_string(count) + " bytes at " + std::to_string(offset), EINVAL);
   if (count == 0) return false;
-  if (!mapped_) throw Refusal("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
+  if (!mapped_) throw DvError("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
   return true;
 }
 
@@ -126,7 +126,7 @@ void Memory::to_device(uint64_t offset, uint64_t count) {
   const std::lock_guard lock(mutex_);
   if (!begin_transfer(offset, count)) return;
   if (copy_) upload({buffer_, offset, count}, {copy_.get() + offset, count});
-  ++published_;
+  ++publish_count_;
 }
 
 void Memory::to_cpu(uint64_t offset, uint64_t count) {
@@ -139,13 +139,13 @@ void Memory::announce_device_write(uint64_t offset, uint64_t count) {
   if (count == 0) return;
   const std::lock_guard lock(writes_mutex_);
   const DeviceWrite write{offset, offset + count, ++last_write_};
-  for (DeviceWrite& known : writes_)
-    if (known.begin == write.begin && known.end == write.end) return void(known = write);
+  for (DeviceWrite& existing : writes_)
+    if (existing.begin == write.begin && existing.end == write.end) return void(existing = write);
   writes_.push_back(write);
-  if (writes_.size() <= kMostWrites) return;
+  if (writes_.size() <= kMaxTrackedWrites) return;
   // Merging all ranges is conservative: it can only cause an unnecessary check of weights.
   DeviceWrite all = write;
-  for (const DeviceWrite& known : writes_) all.begin = std::min(all.begin, known.begin), all.end = std::max(all.end, known.end);
+  for (const DeviceWrite& existing : writes_) all.begin = std::min(all.begin, existing.begin), all.end = std::max(all.end, existing.end);
   writes_ = {all};
 }
 
@@ -157,13 +157,13 @@ uint64_t Memory::device_writes(uint64_t offset, uint64_t count) const {
   return last;
 }
 
-MemoryRange::MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride) : memory(place.memory) {
+MemoryRange::MemoryRange(const MemoryAddress& address, uint64_t row_bytes, uint64_t rows, int64_t stride) : memory(address.memory) {
   const int64_t last = static_cast<int64_t>(rows - 1) * stride;
-  offset = place.offset - static_cast<uint64_t>(std::max<int64_t>(-last, 0));
+  offset = address.offset - static_cast<uint64_t>(std::max<int64_t>(-last, 0));
   bytes = static_cast<uint64_t>(std::abs(last)) + row_bytes;
 }
 
-bool Memory::holds(uint64_t offset, std::span<const std::byte> expected) const {
+bool Memory::equals(uint64_t offset, std::span<const std::byte> expected) const {
   const std::lock_guard lock(mutex_);
   return std::memcmp(host_bytes() + offset, expected.data(), expected.size()) == 0;
 }

@@ -41,14 +41,14 @@ class Memory {
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
-  uint64_t published() const { return published_; }  // incremented whenever new bytes may have become visible to the device
-  // Lists call announce_device_write() before submitting work that writes these bytes, and note_device_write() after.
+  uint64_t publish_count() const { return publish_count_; }  // incremented whenever new bytes may have become visible to the device
+  // Lists call announce_device_write() before submitting work that writes these bytes, and record_device_write() after.
   void announce_device_write(uint64_t offset, uint64_t count);
-  void note_device_write() { is_stale_ = true; }
+  void record_device_write() { is_stale_ = true; }
   // Increases with every announced device write to any of these bytes; 0 before the first.
   uint64_t device_writes(uint64_t offset, uint64_t count) const;
   // Returns whether the published bytes at that offset equal these.
-  bool holds(uint64_t offset, std::span<const std::byte> expected) const;
+  bool equals(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // the bytes as the device sees them
 
  private:
@@ -66,7 +66,7 @@ class Memory {
   std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null if the buffer is host-visible
   std::atomic<bool> mapped_{false}, is_stale_{false};                   // is_stale_: the device has written since the copy was updated
   bool reading_ = false, writing_ = false;
-  std::atomic<uint64_t> published_{0};
+  std::atomic<uint64_t> publish_count_{0};
   mutable std::mutex mutex_;  // guards the mapping and the copy
 
   // A range written by the device, with the index of its last write.
@@ -79,7 +79,7 @@ class Memory {
 };
 
 // A memory and an offset in it, as named by a command; null if unset.
-struct MemoryPlace {
+struct MemoryAddress {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0;
 };
@@ -89,10 +89,10 @@ struct MemoryRange {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0, bytes = 0;
 
-  MemoryRange(std::shared_ptr<Memory> of, uint64_t first, uint64_t count) : memory(std::move(of)), offset(first), bytes(count) {}
-  MemoryRange(const MemoryPlace& place, uint64_t count) : MemoryRange(place.memory, place.offset, count) {}
+  MemoryRange(std::shared_ptr<Memory> owner, uint64_t first, uint64_t count) : memory(std::move(owner)), offset(first), bytes(count) {}
+  MemoryRange(const MemoryAddress& address, uint64_t count) : MemoryRange(address.memory, address.offset, count) {}
   // `stride`: bytes between row starts; if negative, rows go to lower addresses.
-  MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride);
+  MemoryRange(const MemoryAddress& address, uint64_t row_bytes, uint64_t rows, int64_t stride);
   bool overlaps(const MemoryRange& other) const {
     return memory == other.memory && offset < other.offset + other.bytes && other.offset < offset + bytes;
   }

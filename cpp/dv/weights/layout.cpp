@@ -9,7 +9,7 @@ namespace pumice::dv {
 namespace {
 
 template <typename Function>
-void with_element(size_t bytes, const Function& function) {
+void dispatch_by_element_size(size_t bytes, const Function& function) {
   switch (bytes) {
     case 1:
       return function(uint8_t{});
@@ -28,7 +28,7 @@ void with_element(size_t bytes, const Function& function) {
 
 void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, const HostStrides& strides,
              std::byte* target) {
-  with_element(element_bytes, [&](auto zero) {
+  dispatch_by_element_size(element_bytes, [&](auto zero) {
     using Element = decltype(zero);
     for (uint32_t image = 0; image < images; ++image, source += strides.image)
       visit_whc8(extent, strides, [&](std::ptrdiff_t at) {
@@ -40,7 +40,7 @@ void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const 
 
 void from_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, std::byte* target,
                const HostStrides& strides) {
-  with_element(element_bytes, [&](auto zero) {
+  dispatch_by_element_size(element_bytes, [&](auto zero) {
     using Element = decltype(zero);
     for (uint32_t image = 0; image < images; ++image, target += strides.image)
       visit_whc8(extent, strides, [&](std::ptrdiff_t at) {

@@ -25,20 +25,20 @@ size_t checked_product(size_t a, size_t b) {
   return product;
 }
 
-void check(const char* dimension, int given, int most = INT32_MAX) {
-  if (given >= 1 && given <= most) return;
-  const std::string range = most == INT32_MAX ? "at least 1" : "1 to " + std::to_string(most);
+void check(const char* dimension, int given, int max_value = INT32_MAX) {
+  if (given >= 1 && given <= max_value) return;
+  const std::string range = max_value == INT32_MAX ? "at least 1" : "1 to " + std::to_string(max_value);
   throw BindingError("D1", dimension, "", range, std::to_string(given));
 }
 
-const ConvDims& checked(const ConvDims& dims) {
+const ConvDims& check_dims(const ConvDims& dims) {
   check("n_channels", dims.channels), check("n_kernels", dims.kernels);
   check("kx", dims.kx, kMaxSide), check("ky", dims.ky, kMaxSide);
   return dims;
 }
 
 // Returns the cell of a value in its block: tap (x, y) of a side x side kernel; `channel` is relative to the block's first channel.
-size_t cell_of(int side, int channel, int y, int x) {
+size_t cell_index(int side, int channel, int y, int x) {
   constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // 7 x 7: row-major cells of the last column's taps
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
   const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
@@ -74,7 +74,7 @@ struct Stream {
     auto* cell = cells.data();
     for (int channel = 0; channel < static_cast<int>(block_channels); ++channel)
       for (int y = side - ky; y < side; ++y)
-        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(cell_of(side, channel, y, x));
+        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(cell_index(side, channel, y, x));
   }
 
   // Calls visit(offset, first kernel, kernels) for each group.
@@ -109,8 +109,8 @@ struct Streams {
   size_t count, table_bytes;
   size_t bytes;
 
-  static Streams whole(const ConvDims& dims) { return {dims, Stream(checked(dims), dims.kx, dims.ky), 1}; }
-  static Streams by_tap(const ConvDims& dims) { return {dims, Stream(checked(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)}; }
+  static Streams single(const ConvDims& dims) { return {dims, Stream(check_dims(dims), dims.kx, dims.ky), 1}; }
+  static Streams per_tap(const ConvDims& dims) { return {dims, Stream(check_dims(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)}; }
 
  private:
   Streams(const ConvDims& dims, const Stream& one, size_t streams)
@@ -146,26 +146,26 @@ void unpack_blocks(const Streams& streams, const std::byte* packed, const Visit&
   });
 }
 
-void put_values(const uint16_t* values, size_t count, std::byte* target) {
+void write_values(const uint16_t* values, size_t count, std::byte* target) {
   std::memcpy(target, values, count * sizeof(uint16_t));
 }
 
-void get_values(const std::byte* source, size_t count, uint16_t* values) {
+void read_values(const std::byte* source, size_t count, uint16_t* values) {
   if (values) std::memcpy(values, source, count * sizeof(uint16_t));
 }
 
 void pack_streams(const Streams& streams, const Weights& weights, std::byte* target) {
   const Stream& stream = streams.stream;
-  if (streams.table_bytes) put_values(weights.table, kTableEntries, target);
+  if (streams.table_bytes) write_values(weights.table, kTableEntries, target);
   target += streams.table_bytes;
   for (size_t tap = 0; tap < streams.count; ++tap) {
-    std::byte* one = target + tap * stream.bytes;
+    std::byte* stream_start = target + tap * stream.bytes;
     const bool last = tap + 1 == streams.count;
-    std::memset(one + stream.bytes - kVectorBytes, 0, kVectorBytes);
+    std::memset(stream_start + stream.bytes - kVectorBytes, 0, kVectorBytes);
     stream.headers([&](size_t offset, size_t first, size_t kernels) {
-      std::memset(one + offset, 0, stream.header_bytes);
-      if (last) put_values(weights.bias + first, kernels, one + offset);
-      if (last && weights.prelu) put_values(weights.prelu + first, kernels, one + offset + kVectorBytes);
+      std::memset(stream_start + offset, 0, stream.header_bytes);
+      if (last) write_values(weights.bias + first, kernels, stream_start + offset);
+      if (last && weights.prelu) write_values(weights.prelu + first, kernels, stream_start + offset + kVectorBytes);
     });
   }
   if (streams.table_bytes)
@@ -175,13 +175,13 @@ void pack_streams(const Streams& streams, const Weights& weights, std::byte* tar
 }
 
 // Receives quantized weights as indices, values, or both.
-struct Dequantized {
+struct DequantizingWriter {
   UnpackedWeights target;
   std::array<uint16_t, kTableEntries> table;
 
-  Dequantized(const std::byte* packed, const UnpackedWeights& wanted) : target(wanted) {
-    get_values(packed, kTableEntries, table.data());
-    get_values(packed, kTableEntries, target.table);
+  DequantizingWriter(const std::byte* packed, const UnpackedWeights& wanted) : target(wanted) {
+    read_values(packed, kTableEntries, table.data());
+    read_values(packed, kTableEntries, target.table);
   }
   void operator()(size_t i, uint8_t index) const {
     if (target.indices) target.indices[i] = index;
@@ -191,32 +191,32 @@ struct Dequantized {
 
 void unpack_streams(const Streams& streams, std::span<const std::byte> packed, const UnpackedWeights& target) {
   const Stream& stream = streams.stream;
-  expect_packed(streams.bytes, packed.size());
+  check_packed_size(streams.bytes, packed.size());
   const std::byte* first_stream = packed.data() + streams.table_bytes;
   const std::byte* last = first_stream + (streams.count - 1) * stream.bytes;
   stream.headers([&](size_t offset, size_t first, size_t kernels) {
-    get_values(last + offset, kernels, target.bias ? target.bias + first : nullptr);
+    read_values(last + offset, kernels, target.bias ? target.bias + first : nullptr);
     if (stream.header_bytes > kVectorBytes)
-      get_values(last + offset + kVectorBytes, kernels, target.prelu ? target.prelu + first : nullptr);
+      read_values(last + offset + kVectorBytes, kernels, target.prelu ? target.prelu + first : nullptr);
   });
   if (streams.table_bytes)
-    unpack_blocks<uint8_t>(streams, first_stream, Dequantized(packed.data(), target));
+    unpack_blocks<uint8_t>(streams, first_stream, DequantizingWriter(packed.data(), target));
   else if (target.values)
     unpack_blocks<uint16_t>(streams, first_stream, [&](size_t i, uint16_t value) { target.values[i] = value; });
 }
 
-PackedPlaces places_of(const Streams& streams, const ConvDims& dims) {
+PackedOffsets packed_offsets(const Streams& streams, const ConvDims& dims) {
   if (streams.bytes > INT32_MAX)
     throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes that the device writes; at most " +
                            std::to_string(INT32_MAX) + " are unpacked there");
   const Stream& stream = streams.stream;
-  const auto half = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
-  PackedPlaces places{std::vector<int32_t>(dims.weights()), {}, {}};
+  const auto fp16_index = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
+  PackedOffsets offsets{std::vector<int32_t>(dims.weights()), {}, {}};
   const size_t last = streams.table_bytes + (streams.count - 1) * stream.bytes;
   stream.headers([&](size_t offset, size_t, size_t kernels) {
     for (size_t i = 0; i < kernels; ++i) {
-      places.bias.push_back(half(last + offset) + static_cast<int32_t>(i));
-      if (dims.prelu) places.prelu.push_back(half(last + offset + kVectorBytes) + static_cast<int32_t>(i));
+      offsets.bias.push_back(fp16_index(last + offset) + static_cast<int32_t>(i));
+      if (dims.prelu) offsets.prelu.push_back(fp16_index(last + offset + kVectorBytes) + static_cast<int32_t>(i));
     }
   });
   stream.blocks([&](size_t offset, size_t before, size_t channels) {
@@ -224,17 +224,17 @@ PackedPlaces places_of(const Streams& streams, const ConvDims& dims) {
     for (size_t tap = 0; tap < streams.count; ++tap) {
       const size_t block = (streams.table_bytes + tap * stream.bytes + offset) / stream.element_bytes;
       for (size_t i = 0; i < channels * stream.taps; ++i)
-        places.values[first + i * streams.count + tap] = static_cast<int32_t>(block + stream.cells[i]);
+        offsets.values[first + i * streams.count + tap] = static_cast<int32_t>(block + stream.cells[i]);
     }
   });
-  return places;
+  return offsets;
 }
 
 // Layout of a fully connected layer: a table, a row of weights per output, biases.
-struct FcPlan {
+struct FcLayout {
   size_t inputs, outputs, row_bytes, table_bytes, bias_offset, bytes;
 
-  explicit FcPlan(const FcDims& dims) {
+  explicit FcLayout(const FcDims& dims) {
     check("c_input", dims.c_input), check("h_input", dims.h_input), check("w_input", dims.w_input);
     check("c_output", dims.c_output), check("h_output", dims.h_output), check("w_output", dims.w_output);
     const auto product = [](int c, int h, int w) {
@@ -254,8 +254,8 @@ template <typename Visit>
 void visit_order(int channels, int height, int width, const Visit& visit) {
   const Extent extent{static_cast<uint32_t>(width), static_cast<uint32_t>(height), static_cast<uint32_t>(channels)};
   const HostStrides strides{.channel = std::ptrdiff_t{height} * width, .row = width, .column = 1};
-  size_t place = 0;
-  visit_whc8(extent, strides, [&](std::ptrdiff_t source) { visit(place++, static_cast<size_t>(source)); });
+  size_t packed_idx = 0;
+  visit_whc8(extent, strides, [&](std::ptrdiff_t source) { visit(packed_idx++, static_cast<size_t>(source)); });
 }
 
 template <typename Visit>
@@ -269,39 +269,40 @@ void visit_outputs(const FcDims& dims, const Visit& visit) {
 }
 
 template <typename Element>
-void pack_rows(const FcDims& dims, const FcPlan& plan, const void* values, std::byte* target) {
-  std::vector<Element> row(plan.inputs);
-  visit_outputs(dims, [&](size_t place, size_t output) {
-    const Element* source = static_cast<const Element*>(values) + output * plan.inputs;
-    std::byte* to = target + place * plan.row_bytes;
+void pack_rows(const FcDims& dims, const FcLayout& layout, const void* values, std::byte* target) {
+  std::vector<Element> row(layout.inputs);
+  visit_outputs(dims, [&](size_t packed_idx, size_t output) {
+    const Element* source = static_cast<const Element*>(values) + output * layout.inputs;
+    std::byte* to = target + packed_idx * layout.row_bytes;
     if (dims.h_input * dims.w_input == 1) {
-      std::memcpy(to, source, plan.row_bytes);
+      std::memcpy(to, source, layout.row_bytes);
     } else {
       visit_inputs(dims, [&](size_t at, size_t input) { row[at] = source[input]; });
-      std::memcpy(to, row.data(), plan.row_bytes);
+      std::memcpy(to, row.data(), layout.row_bytes);
     }
   });
 }
 
 template <typename Element, typename Store>
-void unpack_rows(const FcDims& dims, const FcPlan& plan, const std::byte* packed, const Store& store) {
-  std::vector<Element> row(plan.inputs);
-  visit_outputs(dims, [&](size_t place, size_t output) {
-    std::memcpy(row.data(), packed + place * plan.row_bytes, plan.row_bytes);
-    visit_inputs(dims, [&](size_t at, size_t input) { store(output * plan.inputs + input, row[at]); });
+void unpack_rows(const FcDims& dims, const FcLayout& layout, const std::byte* packed, const Store& store) {
+  std::vector<Element> row(layout.inputs);
+  visit_outputs(dims, [&](size_t packed_idx, size_t output) {
+    std::memcpy(row.data(), packed + packed_idx * layout.row_bytes, layout.row_bytes);
+    visit_inputs(dims, [&](size_t at, size_t input) { store(output * layout.inputs + input, row[at]); });
   });
 }
 
-void pack_layer(const FcDims& dims, const FcPlan& plan, const Weights& weights, std::byte* target) {
-  if (dims.quantized) put_values(weights.table, kTableEntries, target);
+void pack_layer(const FcDims& dims, const FcLayout& layout, const Weights& weights, std::byte* target) {
+  if (dims.quantized) write_values(weights.table, kTableEntries, target);
   if (dims.quantized)
-    pack_rows<uint8_t>(dims, plan, weights.values, target + plan.table_bytes);
+    pack_rows<uint8_t>(dims, layout, weights.values, target + layout.table_bytes);
   else
-    pack_rows<uint16_t>(dims, plan, weights.values, target + plan.table_bytes);
-  const size_t rows_end = plan.table_bytes + plan.row_bytes * plan.outputs, biases_end = plan.bias_offset + plan.outputs * sizeof(uint16_t);
-  std::memset(target + rows_end, 0, plan.bias_offset - rows_end);
-  put_values(weights.bias, plan.outputs, target + plan.bias_offset);
-  std::memset(target + biases_end, 0, plan.bytes - biases_end);
+    pack_rows<uint16_t>(dims, layout, weights.values, target + layout.table_bytes);
+  const size_t rows_end = layout.table_bytes + layout.row_bytes * layout.outputs,
+               biases_end = layout.bias_offset + layout.outputs * sizeof(uint16_t);
+  std::memset(target + rows_end, 0, layout.bias_offset - rows_end);
+  write_values(weights.bias, layout.outputs, target + layout.bias_offset);
+  std::memset(target + biases_end, 0, layout.bytes - biases_end);
 }
 
 // Packs directly to the target; if the target is too short, packs to a temporary and copies what fits.
@@ -319,70 +320,70 @@ size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
 
 size_t pack_convolution(const Streams& streams, const Weights& weights, std::span<std::byte> target) {
   if (target.size() > streams.bytes) std::ranges::fill(target.subspan(streams.bytes), std::byte{0});
-  return pack_into(target, streams.bytes, [&](std::byte* place) { pack_streams(streams, weights, place); });
+  return pack_into(target, streams.bytes, [&](std::byte* destination) { pack_streams(streams, weights, destination); });
 }
 
 }  // namespace
 
-void expect_packed(size_t expected, size_t given) {
+void check_packed_size(size_t expected, size_t given) {
   if (given < expected) throw BindingError("D2", "packed", "", "at least " + std::to_string(expected) + " bytes", std::to_string(given));
 }
 
 size_t packed_conv_bytes(const ConvDims& dims) {
-  return Streams::whole(dims).bytes;
+  return Streams::single(dims).bytes;
 }
 
 size_t packed_dil_bytes(const ConvDims& dims) {
-  return Streams::by_tap(dims).bytes;
+  return Streams::per_tap(dims).bytes;
 }
 
 size_t packed_fc_bytes(const FcDims& dims) {
-  return FcPlan(dims).bytes;
+  return FcLayout(dims).bytes;
 }
 
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(Streams::whole(dims), weights, target);
+  return pack_convolution(Streams::single(dims), weights, target);
 }
 
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(Streams::by_tap(dims), weights, target);
+  return pack_convolution(Streams::per_tap(dims), weights, target);
 }
 
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target) {
-  const FcPlan plan(dims);
-  return pack_into(target, plan.bytes, [&](std::byte* place) { pack_layer(dims, plan, weights, place); });
+  const FcLayout layout(dims);
+  return pack_into(target, layout.bytes, [&](std::byte* destination) { pack_layer(dims, layout, weights, destination); });
 }
 
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(Streams::whole(dims), packed, target);
+  unpack_streams(Streams::single(dims), packed, target);
 }
 
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(Streams::by_tap(dims), packed, target);
+  unpack_streams(Streams::per_tap(dims), packed, target);
 }
 
-PackedPlaces conv_weight_places(const ConvDims& dims) {
-  return places_of(Streams::whole(dims), dims);
+PackedOffsets conv_weight_offsets(const ConvDims& dims) {
+  return packed_offsets(Streams::single(dims), dims);
 }
 
-PackedPlaces dil_weight_places(const ConvDims& dims) {
-  return places_of(Streams::by_tap(dims), dims);
+PackedOffsets dil_weight_offsets(const ConvDims& dims) {
+  return packed_offsets(Streams::per_tap(dims), dims);
 }
 
-FcParts fc_parts(const FcDims& dims) {
-  const FcPlan plan(dims);
-  return {plan.table_bytes, plan.bias_offset};
+FcOffsets fc_offsets(const FcDims& dims) {
+  const FcLayout layout(dims);
+  return {layout.table_bytes, layout.bias_offset};
 }
 
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  const FcPlan plan(dims);
-  expect_packed(plan.bytes, packed.size());
-  const std::byte* rows = packed.data() + plan.table_bytes;
+  const FcLayout layout(dims);
+  check_packed_size(layout.bytes, packed.size());
+  const std::byte* rows = packed.data() + layout.table_bytes;
   if (dims.quantized)
-    unpack_rows<uint8_t>(dims, plan, rows, Dequantized(packed.data(), target));
+    unpack_rows<uint8_t>(dims, layout, rows, DequantizingWriter(packed.data(), target));
   else if (target.values)
-    unpack_rows<uint16_t>(dims, plan, rows, [&](size_t i, uint16_t value) { target.values[i] = value; });
-  get_values(packed.data() + plan.bias_offset, plan.outputs, target.bias);
+    unpack_rows<uint16_t>(dims, layout, rows, [&](size_t i, uint16_t value) { target.values[i] = value; });
+  read_values(packed.data() + layout.bias_offset, layout.outputs, target.bias);
 }
 
 }  // namespace pumice::dv

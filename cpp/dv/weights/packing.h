@@ -62,23 +62,23 @@ size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target);
 
 // Throws BindingError (D2) if the packed weights are too short, as the unpacking functions do.
-void expect_packed(size_t expected, size_t given);
+void check_packed_size(size_t expected, size_t given);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 
 // The offset of each unpacked value in the packed data, in elements: of the weight type for weights, else of float16. Throw
 // UnsupportedError if an offset does not fit in 31 bits.
-struct PackedPlaces {
+struct PackedOffsets {
   std::vector<int32_t> values, bias, prelu;
 };
-PackedPlaces conv_weight_places(const ConvDims& dims);
-PackedPlaces dil_weight_places(const ConvDims& dims);
+PackedOffsets conv_weight_offsets(const ConvDims& dims);
+PackedOffsets dil_weight_offsets(const ConvDims& dims);
 
 // Byte offsets of the weights and biases of a fully connected layer with h = w = 1.
-struct FcParts {
+struct FcOffsets {
   size_t weights, bias;
 };
-FcParts fc_parts(const FcDims& dims);
+FcOffsets fc_offsets(const FcDims& dims);
 
 }  // namespace pumice::dv

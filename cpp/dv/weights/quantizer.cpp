@@ -11,15 +11,15 @@
 namespace pumice::dv {
 namespace {
 
-constexpr size_t kCentres = kTableEntries - 1;
+constexpr size_t kCentroids = kTableEntries - 1;
 constexpr uint32_t kInfinity = 0x7c00;
 
 // Maps float16 bits to unsigned integers in order of value, and back.
-uint32_t rank_of(uint16_t bits) {
+uint32_t to_rank(uint16_t bits) {
   return bits & 0x8000 ? 0xffffu - bits : bits + 0x8000u;
 }
 
-uint16_t bits_of(uint32_t rank) {
+uint16_t from_rank(uint32_t rank) {
   return static_cast<uint16_t>(rank < 0x8000 ? 0xffff - rank : rank - 0x8000);
 }
 
@@ -30,11 +30,11 @@ struct Values {
 
   explicit Values(std::span<const uint16_t> weights) {
     std::vector<uint32_t> occurrences(1 << 16, 0);
-    for (const uint16_t weight : weights) ++occurrences[rank_of(weight)];
+    for (const uint16_t weight : weights) ++occurrences[to_rank(weight)];
     for (uint32_t rank = 0; rank < occurrences.size(); ++rank) {
-      const double value = float_from_half(bits_of(rank)), times = occurrences[rank];
+      const double value = float_from_half(from_rank(rank)), times = occurrences[rank];
       if (times == 0 || value == 0) continue;
-      bits.push_back(bits_of(rank));
+      bits.push_back(from_rank(rank));
       count.push_back(count.back() + times);
       sum.push_back(sum.back() + times * value);
       squares.push_back(squares.back() + times * value * value);
@@ -51,13 +51,13 @@ struct Values {
 
 // Exact 1-D clustering by divide and conquer. For one more cluster, the best last cut moves monotonically with the end, so the cut of the
 // middle end bounds the search on either side.
-class Clustering {
+class OptimalClustering {
  public:
-  explicit Clustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
+  explicit OptimalClustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
     for (size_t end = 1; end < cost_.size(); ++end) cost_[end] = values.cost(0, end);
   }
   // Returns the start of each cluster.
-  std::vector<size_t> cuts(size_t clusters) {
+  std::vector<size_t> cluster_starts(size_t clusters) {
     std::vector<std::vector<uint16_t>> best(clusters);  // start of the last cluster for each end
     for (size_t count = 2; count <= clusters; ++count) {
       best[count - 1].resize(cost_.size());
@@ -74,55 +74,55 @@ class Clustering {
   void divide(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
     if (first > last) return;
     const size_t end = (first + last) / 2;
-    double least = std::numeric_limits<double>::infinity();
-    size_t cut = lowest;
+    double best_cost = std::numeric_limits<double>::infinity();
+    size_t split = lowest;
     for (size_t begin = lowest; begin <= std::min(highest, end - 1); ++begin)
-      if (const double cost = cost_[begin] + values_.cost(begin, end); cost < least) least = cost, cut = begin;
-    next_[end] = least;
-    best[end] = static_cast<uint16_t>(cut);
-    divide(best, first, end - 1, lowest, cut);
-    divide(best, end + 1, last, cut, highest);
+      if (const double cost = cost_[begin] + values_.cost(begin, end); cost < best_cost) best_cost = cost, split = begin;
+    next_[end] = best_cost;
+    best[end] = static_cast<uint16_t>(split);
+    divide(best, first, end - 1, lowest, split);
+    divide(best, end + 1, last, split, highest);
   }
 
   const Values& values_;
   std::vector<double> cost_, next_;  // cost of the best clustering of the values before each end
 };
 
-std::vector<uint16_t> rounded(std::span<const float> weights) {
-  std::vector<uint16_t> halves(weights.size());
+std::vector<uint16_t> round_to_fp16(std::span<const float> weights) {
+  std::vector<uint16_t> fp16_weights(weights.size());
   for (size_t i = 0; i < weights.size(); ++i) {
-    halves[i] = half_from_float(weights[i]);
-    if ((halves[i] & kInfinity) == kInfinity)
+    fp16_weights[i] = half_from_float(weights[i]);
+    if ((fp16_weights[i] & kInfinity) == kInfinity)
       throw BindingError("D7", "weights", "", "finite values that float16 holds",
                          std::to_string(weights[i]) + " at index " + std::to_string(i));
   }
-  return halves;
+  return fp16_weights;
 }
 
 }  // namespace
 
 Table quantize_weights(std::span<const float> weights, std::span<uint8_t> indices) {
   Table table{};
-  const std::vector<uint16_t> halves = rounded(weights);
-  const Values values(halves);
-  const size_t clusters = std::min(kCentres, values.size());
-  std::vector<float> centres;
+  const std::vector<uint16_t> fp16_weights = round_to_fp16(weights);
+  const Values values(fp16_weights);
+  const size_t clusters = std::min(kCentroids, values.size());
+  std::vector<float> centroids;
   if (clusters > 0) {
-    const std::vector<size_t> cuts = Clustering(values).cuts(clusters);
+    const std::vector<size_t> cluster_starts = OptimalClustering(values).cluster_starts(clusters);
     for (size_t i = 0; i < clusters; ++i) {
-      const size_t end = i + 1 < clusters ? cuts[i + 1] : values.size();
-      table[i + 1] = half_from_float(static_cast<float>(values.mean(cuts[i], end)));
-      centres.push_back(float_from_half(table[i + 1]));
+      const size_t end = i + 1 < clusters ? cluster_starts[i + 1] : values.size();
+      table[i + 1] = half_from_float(static_cast<float>(values.mean(cluster_starts[i], end)));
+      centroids.push_back(float_from_half(table[i + 1]));
     }
   }
   std::vector<uint8_t> index(1 << 16, 0);  // table index of each weight, keyed by its float16 bits
   size_t nearest = 0;
   for (const uint16_t bits : values.bits) {
     const float value = float_from_half(bits);
-    while (nearest + 1 < clusters && centres[nearest + 1] - value < value - centres[nearest]) ++nearest;
+    while (nearest + 1 < clusters && centroids[nearest + 1] - value < value - centroids[nearest]) ++nearest;
     index[bits] = static_cast<uint8_t>(nearest + 1);
   }
-  std::transform(halves.begin(), halves.end(), indices.begin(), [&](uint16_t bits) { return index[bits]; });
+  std::transform(fp16_weights.begin(), fp16_weights.end(), indices.begin(), [&](uint16_t bits) { return index[bits]; });
   return table;
 }
 

@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1.02;  // multiple of the lower bound at which no other order is tried
+constexpr double kGoodEnoughRatio = 1.02;  // multiple of the lower bound at which no other order is tried
 
-uint64_t padded(uint64_t bytes) {
+uint64_t aligned_bytes(uint64_t bytes) {
   return round_up(bytes, kArenaAlignment);
 }
 
 // An interval with an offset.
-struct Placed {
+struct PlacedInterval {
   uint64_t begin, end;
   uint32_t first, last;
 };
@@ -24,39 +24,39 @@ struct Placed {
 // Placed intervals, bucketed by wave, so that a search visits only intervals that are close in time.
 class Timeline {
  public:
-  void add(const Placed& placed) {
-    const size_t end = placed.last / kStretch + 1;
-    if (stretches_.size() < end) stretches_.resize(end);
-    for (size_t i = placed.first / kStretch; i < end; ++i) stretches_[i].push_back(static_cast<uint32_t>(all_.size()));
+  void add(const PlacedInterval& placed) {
+    const size_t end = placed.last / kWavesPerBucket + 1;
+    if (buckets_.size() < end) buckets_.resize(end);
+    for (size_t i = placed.first / kWavesPerBucket; i < end; ++i) buckets_[i].push_back(static_cast<uint32_t>(all_.size()));
     all_.push_back(placed);
-    seen_.push_back(0);
+    last_round_.push_back(0);
   }
 
   // Returns the placed intervals that overlap this one in time, sorted by offset.
-  const std::vector<Placed>& meeting(const ArenaInterval& interval) {
-    found_.clear();
+  const std::vector<PlacedInterval>& find_overlapping(const ArenaInterval& interval) {
+    overlapping_.clear();
     ++round_;
-    for (size_t i = interval.first / kStretch; i < std::min<size_t>(interval.last / kStretch + 1, stretches_.size()); ++i)
-      for (const uint32_t at : stretches_[i]) {
-        const Placed& other = all_[at];
-        if (seen_[at] == round_ || other.last < interval.first || interval.last < other.first) continue;
-        seen_[at] = round_;
-        found_.push_back(other);
+    for (size_t i = interval.first / kWavesPerBucket; i < std::min<size_t>(interval.last / kWavesPerBucket + 1, buckets_.size()); ++i)
+      for (const uint32_t at : buckets_[i]) {
+        const PlacedInterval& other = all_[at];
+        if (last_round_[at] == round_ || other.last < interval.first || interval.last < other.first) continue;
+        last_round_[at] = round_;
+        overlapping_.push_back(other);
       }
-    std::sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
-    return found_;
+    std::sort(overlapping_.begin(), overlapping_.end(), [](const PlacedInterval& a, const PlacedInterval& b) { return a.begin < b.begin; });
+    return overlapping_;
   }
 
  private:
-  static constexpr uint32_t kStretch = 16;  // waves per bucket
-  std::vector<Placed> all_, found_;
-  std::vector<uint32_t> seen_;  // search round in which each interval was last found
-  std::vector<std::vector<uint32_t>> stretches_;
+  static constexpr uint32_t kWavesPerBucket = 16;  // waves per bucket
+  std::vector<PlacedInterval> all_, overlapping_;
+  std::vector<uint32_t> last_round_;  // search round in which each interval was last found
+  std::vector<std::vector<uint32_t>> buckets_;
   uint32_t round_ = 0;
 };
 
 // Returns the start of the tightest gap that fits, or the end of the last placed interval.
-uint64_t tightest_gap(const std::vector<Placed>& placed, uint64_t bytes) {
+uint64_t tightest_gap(const std::vector<PlacedInterval>& placed, uint64_t bytes) {
   uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
   for (const auto& other : placed) {
     if (other.begin >= reached + bytes && other.begin - reached < tightest) {
@@ -79,9 +79,9 @@ Layout place_in_order(std::span<const ArenaInterval> intervals, const std::vecto
   Timeline timeline;
   for (const uint32_t i : order) {
     const ArenaInterval& interval = intervals[i];
-    const uint64_t bytes = padded(interval.bytes);
+    const uint64_t bytes = aligned_bytes(interval.bytes);
     if (bytes == 0) continue;
-    layout.offsets[i] = tightest_gap(timeline.meeting(interval), bytes);
+    layout.offsets[i] = tightest_gap(timeline.find_overlapping(interval), bytes);
     timeline.add({layout.offsets[i], layout.offsets[i] + bytes, interval.first, interval.last});
     layout.bytes = std::max(layout.bytes, layout.offsets[i] + bytes);
   }
@@ -95,12 +95,12 @@ uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
   for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
   std::vector<int64_t> change(waves + 1, 0);
   for (const auto& interval : intervals) {
-    change[interval.first] += static_cast<int64_t>(padded(interval.bytes));
-    change[interval.last + 1] -= static_cast<int64_t>(padded(interval.bytes));
+    change[interval.first] += static_cast<int64_t>(aligned_bytes(interval.bytes));
+    change[interval.last + 1] -= static_cast<int64_t>(aligned_bytes(interval.bytes));
   }
-  int64_t live = 0, most = 0;
-  for (const int64_t step : change) most = std::max(most, live += step);
-  return static_cast<uint64_t>(most);
+  int64_t live = 0, peak = 0;
+  for (const int64_t step : change) peak = std::max(peak, live += step);
+  return static_cast<uint64_t>(peak);
 }
 
 uint64_t place_intervals(std::span<ArenaInterval> intervals) {
@@ -114,16 +114,16 @@ uint64_t place_intervals(std::span<ArenaInterval> intervals) {
   };
   const uint64_t bound = peak_bytes(intervals);
   Layout best;
-  std::vector<std::pair<Key, uint32_t>> keyed(intervals.size());
+  std::vector<std::pair<Key, uint32_t>> sorted(intervals.size());
   std::vector<uint32_t> order(intervals.size());
   for (const auto& key : orders) {
-    for (uint32_t i = 0; i < keyed.size(); ++i) keyed[i] = {key(i), i};
-    std::sort(keyed.begin(), keyed.end(),
+    for (uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = {key(i), i};
+    std::sort(sorted.begin(), sorted.end(),
               [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
-    std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& one) { return one.second; });
+    std::transform(sorted.begin(), sorted.end(), order.begin(), [](const auto& entry) { return entry.second; });
     Layout layout = place_in_order(intervals, order);
     if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);
-    if (static_cast<double>(best.bytes) <= kCloseEnough * static_cast<double>(bound)) break;
+    if (static_cast<double>(best.bytes) <= kGoodEnoughRatio * static_cast<double>(bound)) break;
   }
   for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best.offsets[i];
   return best.bytes;

@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-inline constexpr uint64_t kArenaAlignment = 256;  // no device requires a coarser descriptor offset
-inline constexpr uint64_t kTensorGrain = 16;      // tensor sizes are rounded up to this, so that no two tensors share a word
+inline constexpr uint64_t kArenaAlignment = 256;      // no device requires a coarser descriptor offset
+inline constexpr uint64_t kTensorSizeAlignment = 16;  // tensor sizes are rounded up to this, so that no two tensors share a word
 
 // A tensor's size and its lifetime, from `first` to `last` inclusive.
 struct ArenaInterval {

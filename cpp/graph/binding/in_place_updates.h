@@ -8,6 +8,6 @@
 namespace pumice {
 
 // Finds the inputs, among the first `inputs` of a plan, that are copied whole to an output of the same description and not otherwise read.
-void find_updates(Plan& plan, size_t inputs);
+void find_in_place_updates(Plan& plan, size_t inputs);
 
 }  // namespace pumice

@@ -7,11 +7,11 @@ namespace pumice {
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled) {
   bool is_new = false;
   for (const Step& step : steps)
-    if (!step.variant.empty() && step.kernel->known_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
+    if (!step.variant.empty() && step.kernel->cached_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
   return is_new;
 }
 
-bool takes_spilled(const std::vector<Step>& steps, const VariantNames* spilled) {
+bool uses_spilled_variant(const std::vector<Step>& steps, const VariantNames* spilled) {
   return spilled && std::ranges::any_of(steps, [&](const Step& step) { return spilled->contains(step.variant); });
 }
 

@@ -14,6 +14,6 @@ namespace pumice {
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled);
 
 // Returns whether a step runs one of these variants.
-bool takes_spilled(const std::vector<Step>& steps, const VariantNames* spilled);
+bool uses_spilled_variant(const std::vector<Step>& steps, const VariantNames* spilled);
 
 }  // namespace pumice

@@ -23,35 +23,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostCompilers = 8;
-constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
+constexpr size_t kMaxCompilerThreads = 8;
+constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kMinPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
 // Returns the number of seconds after which a compiling kernel is logged.
-double slow_seconds() {
-  const char* const given = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
-  if (!given || !*given) return kSlowSeconds;
-  const auto seconds = parsed_number(given);
+double read_slow_seconds() {
+  const char* const text = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
+  if (!text || !*text) return kSlowSeconds;
+  const auto seconds = parse_number(text);
   if (seconds && *seconds >= 0) return *seconds;
-  throw Error(std::string("PUMICE_SLOW_COMPILE_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
+  throw Error(std::string("PUMICE_SLOW_COMPILE_SECONDS: expected a number of seconds, or inf; given '") + text + "'");
 }
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-class PipelineBuilds {
+class PipelineBuilder {
  public:
-  explicit PipelineBuilds(const std::vector<const KernelVariant*>& kernels) : kernels_(kernels) {}
+  explicit PipelineBuilder(const std::vector<const KernelVariant*>& kernels) : kernels_(kernels) {}
 
   void run(const CompileProgress& progress) {
     const size_t cores = std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::jthread> threads;
-    threads.reserve(std::min({kernels_.size(), kMostCompilers, cores}));
+    threads.reserve(std::min({kernels_.size(), kMaxCompilerThreads, cores}));
     try {
       start(threads);
-      if (threads.empty()) work();  // the system grants no thread
-      watch(progress);
+      if (threads.empty()) build_pipelines();  // the system grants no thread
+      report_slow_builds(progress);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       next_ = kernels_.size();
@@ -68,23 +68,23 @@ class PipelineBuilds {
       while (threads.size() < threads.capacity())
         threads.emplace_back([this] {
           name_thread("pumice compile");
-          work();
+          build_pipelines();
         });
     } catch (const std::system_error&) {  // as many threads as the system grants
     }
   }
 
-  struct UnderWay {
+  struct RunningBuild {
     const KernelVariant* kernel;
     Clock::time_point begin;
-    bool is_told = false;
+    bool is_logged = false;
   };
 
-  void work() {
+  void build_pipelines() {
     std::unique_lock lock(mutex_);
     while (next_ < kernels_.size()) {
       const KernelVariant* const kernel = kernels_[next_++];
-      under_way_.push_back({kernel, Clock::now()});
+      running_builds_.push_back({kernel, Clock::now()});
       lock.unlock();
       std::exception_ptr failure;
       try {
@@ -99,30 +99,30 @@ class PipelineBuilds {
       if (!failure_) failure_ = failure;
       next_ = kernels_.size();
     }
-    if (under_way_.empty()) all_done_.notify_one();
+    if (running_builds_.empty()) all_done_.notify_one();
   }
 
   void finish(const KernelVariant& kernel) {
-    const auto one = std::ranges::find(under_way_, &kernel, &UnderWay::kernel);
-    if (const double seconds = seconds_since(one->begin); seconds > slow_)
-      log(LogLevel::info, "the driver took " + general_text(seconds) + " s to compile kernel '" + kernel.name() + "'");
-    under_way_.erase(one);
+    const auto build = std::ranges::find(running_builds_, &kernel, &RunningBuild::kernel);
+    if (const double seconds = seconds_since(build->begin); seconds > slow_)
+      log(LogLevel::info, "the driver took " + format_general(seconds) + " s to compile kernel '" + kernel.name() + "'");
+    running_builds_.erase(build);
     ++done_;
   }
 
-  bool is_done() const { return next_ == kernels_.size() && under_way_.empty(); }
+  bool is_done() const { return next_ == kernels_.size() && running_builds_.empty(); }
 
-  void watch(const CompileProgress& progress) {
+  void report_slow_builds(const CompileProgress& progress) {
     std::unique_lock lock(mutex_);
     // Otherwise kernels slower than `slow_` but faster than the period would never be reported.
-    const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kLeastPeriod, kWatchPeriod);
+    const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kMinPeriod, kWatchPeriod);
     while (!all_done_.wait_for(lock, period, [this] { return is_done(); })) {
-      for (UnderWay& one : under_way_) {
-        if (one.is_told || seconds_since(one.begin) < slow_) continue;
-        one.is_told = true;
-        log(LogLevel::info, "the driver has been compiling kernel '" + one.kernel->name() + "' for " + general_text(slow_) + " s");
+      for (RunningBuild& build : running_builds_) {
+        if (build.is_logged || seconds_since(build.begin) < slow_) continue;
+        build.is_logged = true;
+        log(LogLevel::info, "the driver has been compiling kernel '" + build.kernel->name() + "' for " + format_general(slow_) + " s");
       }
-      const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
+      const std::string phase = running_builds_.empty() ? "kernels" : "kernel " + running_builds_.front().kernel->name();
       const size_t done = done_;
       lock.unlock();  // `progress` may wait for the GIL
       if (progress) progress(phase.c_str(), done, kernels_.size());
@@ -132,11 +132,11 @@ class PipelineBuilds {
   }
 
   const std::vector<const KernelVariant*>& kernels_;
-  const double slow_ = slow_seconds();
+  const double slow_ = read_slow_seconds();
   std::mutex mutex_;  // guards the members below
   std::condition_variable all_done_;
   size_t next_ = 0, done_ = 0;
-  std::vector<UnderWay> under_way_;
+  std::vector<RunningBuild> running_builds_;
   std::exception_ptr failure_;
 };
 
@@ -145,7 +145,7 @@ class PipelineBuilds {
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
-  PipelineBuilds builds(missing);  // created even if no pipeline is missing, since it validates the environment variables
+  PipelineBuilder builds(missing);  // created even if no pipeline is missing, since it validates the environment variables
   if (!missing.empty()) builds.run(progress);
 }
 

@@ -7,15 +7,15 @@
 #include "core/error.h"
 #include "core/injected_fault.h"
 #include "graph/binding/arena.h"
+#include "graph/binding/in_place_updates.h"
 #include "graph/binding/known_spills.h"
 #include "graph/binding/placement.h"
-#include "graph/binding/in_place_updates.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
-#include "operators/geometry/index_bounds.h"
 #include "operators/common/composition.h"
 #include "operators/common/split_node.h"
 #include "operators/common/strided_copy.h"
+#include "operators/geometry/index_bounds.h"
 
 namespace pumice {
 namespace {
@@ -34,29 +34,29 @@ class Binder {
   BoundPlan bind(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
     result_.choices.resize(graph_.report.size()), result_.spills.resize(graph_.report.size());
-    host_offsets_.assign(graph_.values.size(), kNowhere);
+    host_offsets_.assign(graph_.values.size(), kNoOffset);
     infer(inputs);
     placement_ = place_values(graph_, weights_, shapes_);
     steps_.reserve(graph_.nodes.size() * 2);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
-    if (!refused_.empty()) throw UnsupportedError(refused_);
-    for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
-    describe();
-    result_.index_checks = bound_checks(graph_, shapes_);
+    if (!rejected_.empty()) throw UnsupportedError(rejected_);
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) copy_output(j);
+    add_plan_slots();
+    result_.index_checks = bind_index_checks(graph_, shapes_);
     if (list_values) find_stored_values();
     OrderedSteps ordered = order_and_place(std::move(steps_), placement_, result_.stored);
     result_.plan.steps = std::move(ordered.steps);
     result_.plan.temporary_bytes = ordered.temporary_bytes;
     result_.lower_bound_bytes = ordered.sequential_peak_bytes;
     result_.wave_count = ordered.wave_count;
-    find_updates(result_.plan, graph_.inputs.size());
-    for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
+    find_in_place_updates(result_.plan, graph_.inputs.size());
+    for (const InputCheck& check : graph_.checks) result_.checked_inputs.push_back(bind_check_inputs(check, shapes_));
     if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
   }
 
  private:
-  static constexpr uint64_t kNowhere = ~uint64_t{0};
+  static constexpr uint64_t kNoOffset = ~uint64_t{0};
 
   // Infers descriptions and host values. A node with unchanged inputs keeps its outputs from the last binding.
   void infer(const BindInputs& inputs) {
@@ -72,22 +72,23 @@ class Binder {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) infer_input(i, inputs);
     for (const ProgramNode& node : graph_.nodes) {
       if (std::ranges::none_of(node.inputs, [&](ValueId input) { return input != kAbsent && changed_[index(input)]; }) && !is_new) continue;
-      before_.clear();
-      for (const ValueId output : node.outputs) before_.push_back(output == kAbsent ? ShapeInference::Known{} : shapes_.take(output));
+      previous_outputs_.clear();
+      for (const ValueId output : node.outputs)
+        previous_outputs_.push_back(output == kAbsent ? ShapeInference::Known{} : shapes_.take(output));
       infer_node(node);
       for (size_t j = 0; j < node.outputs.size(); ++j)
-        if (node.outputs[j] != kAbsent) changed_[index(node.outputs[j])] = !shapes_.is_still(node.outputs[j], before_[j]);
+        if (node.outputs[j] != kAbsent) changed_[index(node.outputs[j])] = !shapes_.is_unchanged(node.outputs[j], previous_outputs_[j]);
     }
   }
 
   void infer_input(size_t i, const BindInputs& inputs) {
     const ValueId id = graph_.inputs[i];
     const GraphValue& input = graph_.value(id);
-    const bool converted = input.owned && is_working_float(input.dtype);  // converted at initialisation, like constants
+    const bool converted = input.owned && is_operator_float(input.dtype);  // converted at initialisation, like constants
     const ShapeInference::Known before = shapes_.take(id);
     shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
     if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
-    changed_[index(id)] = !shapes_.is_still(id, before);
+    changed_[index(id)] = !shapes_.is_unchanged(id, before);
   }
 
   void infer_constants() {
@@ -103,18 +104,18 @@ class Binder {
 
   void infer_node(const ProgramNode& node) {
     shapes_.check(node);
-    if (!node.tentative) return infer_outputs(node);
+    if (!node.may_fail) return infer_outputs(node);
     // A tentative node may get inputs it cannot run on, such as the body of a loop with zero trips. Its outputs are then empty.
     try {
       infer_outputs(node);
     } catch (const GraphError&) {
       for (const ValueId output : node.outputs) {
         if (output == kAbsent) continue;
-        const GraphValue& made = graph_.value(output);
-        Shape likely = made.shape.value_or(Shape());
+        const GraphValue& output_value = graph_.value(output);
+        Shape likely = output_value.shape.value_or(Shape());
         std::ranges::replace(likely, kUnknownSize, 0);
         shapes_.forget(output);
-        shapes_.set(output, TensorDesc(made.dtype, std::move(likely)));
+        shapes_.set(output, TensorDesc(output_value.dtype, std::move(likely)));
       }
     }
   }
@@ -122,15 +123,15 @@ class Binder {
   void infer_outputs(const ProgramNode& node) {
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
     check_known_indices(node);
-    if (node.has_residual) shapes_.join_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
-    keep_dtypes(node);
+    if (node.has_residual) shapes_.broadcast_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
+    restore_dtypes(node);
     if (!node.on_host) return;
-    const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
-    const bool evaluated = shapes_.evaluate(node, most);
-    keep_dtypes(node);
+    const int64_t max_elements = node.host_required ? kMaxRequiredHostElements : kMaxHostElements;
+    const bool evaluated = shapes_.evaluate(node, max_elements);
+    restore_dtypes(node);
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
-                             " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
+                             " of values that only the device knows, or of more than " + std::to_string(max_elements) + " elements");
   }
 
   void check_known_indices(const ProgramNode& node) const {
@@ -138,12 +139,12 @@ class Binder {
     std::vector<Shape> sizes;
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes_.desc(input)->shape);
     const IndexBounds bounds = node.row->indices(node.attributes, sizes);
-    const HostTensor* given = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
-    if (given && given->data) check_indices(node.name, bounds, *given);
+    const HostTensor* index_values = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
+    if (index_values && index_values->data) check_indices(node.name, bounds, *index_values);
   }
 
   // Restores the output dtypes that passes chose: the shape rule does not know the internal float dtype.
-  void keep_dtypes(const ProgramNode& node) {
+  void restore_dtypes(const ProgramNode& node) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
   }
@@ -154,37 +155,38 @@ class Binder {
       result_.kernels[node.report] = "view";
       return;
     }
-    if (node.only_shape || node.tentative ||
+    if (node.only_shape || node.may_fail ||
         std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
       result_.kernels[node.report] = "host";
       return;
     }
-    if (makes_nothing(node)) {
+    if (has_empty_outputs(node)) {
       result_.kernels[node.report] = "none";
       return;
     }
     try {
-      if (!placement_.parts[i].empty())
-        lower_parts(node, i);
+      if (!placement_.concat_slices[i].empty())
+        lower_concat(node, i);
       else
-        lower_whole(node, i);
+        lower_operator(node, i);
     } catch (const UnsupportedError& error) {
-      refused_.insert(refused_.end(), error.items.begin(), error.items.end());
+      rejected_.insert(rejected_.end(), error.items.begin(), error.items.end());
     }
   }
 
-  bool makes_nothing(const ProgramNode& node) const {
+  bool has_empty_outputs(const ProgramNode& node) const {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || shapes_.desc(output)->elements() == 0; });
   }
 
-  void lower_whole(const ProgramNode& node, size_t i) {
+  void lower_operator(const ProgramNode& node, size_t i) {
     inputs_.clear(), outputs_.clear();
     for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
-    for (const ValueId output : node.outputs) outputs_.push_back(is_wanted(output) ? place_of(output) : PlannedOperand{});
+    for (const ValueId output : node.outputs) outputs_.push_back(needs_memory(output) ? place_of(output) : PlannedOperand{});
     NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
     const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
-    const bool is_still = memo && is_as_before(node, *memo) && !takes_spilled(memo->lowered.steps, graph_.spilled->of(node.name));
-    if ((is_bound && is_injected("steps")) || is_still) return add_steps(node, memo->lowered);
+    const bool is_unchanged =
+        memo && is_unchanged_since(node, *memo) && !uses_spilled_variant(memo->lowered.steps, graph_.spilled->of(node.name));
+    if ((is_bound && is_injected("steps")) || is_unchanged) return add_steps(node, memo->lowered);
     do lower_steps(node, i, memo);
     while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
     if (is_bound && is_injected("push")) keep_push_constants(memo->lowered.steps);
@@ -193,13 +195,13 @@ class Binder {
 
   void lower_steps(const ProgramNode& node, size_t i, NodeMemo* memo) {
     begin(node);
-    lowering_.epilogue_text = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
+    lowering_.epilogue_source = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
     for (const ValueId output : node.outputs)
-      lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
+      lowering_.outputs.push_back(needs_memory(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
     lowering_.memo = memo ? &memo->kernels : nullptr;
-    lower_in_parts(lowering_, node.has_residual ? lower_residual : node.row->lower);
+    lower_with_splits(lowering_, node.has_residual ? lower_with_residual : node.row->lower);
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
@@ -211,60 +213,62 @@ class Binder {
       if (last[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last[k].push;
   }
 
-  bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
+  bool needs_memory(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
 
   // Returns a value's elements on the host if they may vary between bindings, else null.
-  const HostTensor* made_host(ValueId id) const { return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr; }
+  const HostTensor* find_varying_elements(ValueId id) const {
+    return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr;
+  }
 
   // Returns whether everything that the last lowering depended on is unchanged.
-  bool is_as_before(const ProgramNode& node, const NodeMemo& memo) const {
+  bool is_unchanged_since(const ProgramNode& node, const NodeMemo& memo) const {
     if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
-    const auto is_still = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
+    const auto is_unchanged = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
       return known ? now && *known == *now : !now;
     };
     for (size_t j = 0; j < node.outputs.size(); ++j)
-      if (!is_still(memo.outputs[j], is_wanted(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
+      if (!is_unchanged(memo.outputs[j], needs_memory(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (!is_still(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_phases[k] != phase_of(inputs_[k])) return false;
-      const HostTensor* host = made_host(node.inputs[k]);
+      if (!is_unchanged(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_misalignments[k] != phase_of(inputs_[k])) return false;
+      const HostTensor* host = find_varying_elements(node.inputs[k]);
       if (memo.hosts[k].has_value() != (host != nullptr) || (host && !same_elements(*memo.hosts[k], *host))) return false;
     }
     return true;
   }
 
   const LoweredNode& keep(const ProgramNode& node, NodeMemo& memo) {
-    memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_phases = lowering_.input_phases;
+    memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_misalignments = lowering_.input_misalignments;
     memo.hosts.clear();
     for (const ValueId input : node.inputs) {
-      const HostTensor* host = made_host(input);
+      const HostTensor* host = find_varying_elements(input);
       memo.hosts.push_back(host ? std::optional(*host) : std::nullopt);
     }
     return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
   // Copies each input of a Concat into its slice of the output, unless its producer wrote there.
-  void lower_parts(const ProgramNode& node, size_t i) {
+  void lower_concat(const ProgramNode& node, size_t i) {
     result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const ConcatPart& part = placement_.parts[i][k];
-      if (part.root < 0 || part.joined) continue;
+      const ConcatSlice& slice = placement_.concat_slices[i][k];
+      if (slice.root < 0 || slice.written_in_place) continue;
       begin(node);
       inputs_.assign(1, input_place(node, i, k));
       lowering_.memo = memo_ ? &memo_->nodes[i].kernels : nullptr;
       add_input(node, i, k);
       const TensorDesc& x = lowering_.input(0);
-      outputs_.assign(1, {Place::temporary,
-                          static_cast<uint32_t>(part.root),
+      outputs_.assign(1, {MemoryKind::temporary,
+                          static_cast<uint32_t>(slice.root),
                           0,
-                          placement_.roots[static_cast<size_t>(part.root)].bytes,
+                          placement_.roots[static_cast<size_t>(slice.root)].bytes,
                           static_cast<uint32_t>(bits(whole.dtype)),
                           {},
                           node.outputs[0]});
       add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, {lowering_.in(0)},
                        {.operand = lowering_.out(0),
-                        .alone = part.whole_words,
-                        .phase = placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain});
+                        .owns_words = slice.whole_words,
+                        .misalignment = placement_.roots[static_cast<size_t>(slice.root)].offset % kTensorSizeAlignment});
       add_steps(node, lowering_);
     }
   }
@@ -273,13 +277,13 @@ class Binder {
     lowering_.attributes = &node.attributes, lowering_.node = node.name;
     lowering_.spilled = graph_.spilled->of(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
-    lowering_.halves = node.halves;
+    lowering_.split_fp16 = node.split_fp16;
     lowering_.row = node.row, lowering_.concurrent = node.concurrent;
-    lowering_.epilogue_text = "x", lowering_.exact_epilogue = false;
+    lowering_.epilogue_source = "x", lowering_.exact_epilogue = false;
     lowering_.residual_operand.reset();
     lowering_.epilogue_read = lowering_.residual_read = false;
     lowering_.expression = nullptr, lowering_.memo = nullptr;
-    lowering_.inputs.clear(), lowering_.outputs.clear(), lowering_.hosts.clear(), lowering_.input_phases.clear();
+    lowering_.inputs.clear(), lowering_.outputs.clear(), lowering_.hosts.clear(), lowering_.input_misalignments.clear();
     lowering_.constant_packed.clear(), lowering_.constant.clear(), lowering_.shapes.clear();
     static_cast<LoweredNode&>(lowering_) = {};
   }
@@ -289,21 +293,21 @@ class Binder {
     if (k >= node.read().size()) return {};
     const ValueId input = node.inputs[k];
     const TensorDesc* desc = shapes_.desc(input);
-    if (const WeightUse* weight = weight_of(i, k))
-      return {Place::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
+    if (const PlacedWeight* weight = weight_of(i, k))
+      return {MemoryKind::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
     const bool host_only = has_bit(node.row->host_inputs, k);
     return desc && !host_only ? place_of(input) : PlannedOperand{};
   }
 
-  const WeightUse* weight_of(size_t i, size_t k) const {
-    const auto& uses = weights_.of_nodes[i];
+  const PlacedWeight* weight_of(size_t i, size_t k) const {
+    const auto& uses = weights_.by_node[i];
     return k < uses.size() && uses[k] ? &*uses[k] : nullptr;
   }
 
   // Returns the offset of an operand from a 16-byte boundary.
   uint64_t phase_of(const PlannedOperand& place) const {
-    const uint64_t root_offset = place.place == Place::temporary ? outermost(placement_, place.index).second : 0;
-    return (root_offset + place.byte_offset) % kTensorGrain;
+    const uint64_t root_offset = place.place == MemoryKind::temporary ? outermost_storage(placement_, place.index).second : 0;
+    return (root_offset + place.byte_offset) % kTensorSizeAlignment;
   }
 
   void add_input(const ProgramNode& node, size_t i, size_t k) {
@@ -311,23 +315,24 @@ class Binder {
     const TensorDesc* desc = shapes_.desc(input);
     lowering_.inputs.push_back(desc ? std::optional(*desc) : std::nullopt);
     lowering_.hosts.push_back(shapes_.host(input));
-    const WeightUse* weight = weight_of(i, k);
+    const PlacedWeight* weight = weight_of(i, k);
     lowering_.constant_packed.push_back(weight && weight->packed);
     lowering_.constant.push_back(weight != nullptr);
     lowering_.shapes.push_back(graph_.known_shape(input));
-    lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
+    lowering_.input_misalignments.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }
 
   // Returns an operand that covers the whole memory of a value.
   PlannedOperand place_of(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
-    const ValuePlace& place = placement_.values[index(value)];
-    if (place.place == Place::temporary)
-      return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, {}, value};
-    const uint64_t bytes = round_up(desc.bytes(), kTensorGrain);
-    if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
-    return {Place::host, 0, host_offset(value), bytes, element_bits, {}, value};
+    const ValueLocation& place = placement_.values[index(value)];
+    if (place.place == MemoryKind::temporary)
+      return {MemoryKind::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset,
+              element_bits,          {},          value};
+    const uint64_t bytes = round_up(desc.bytes(), kTensorSizeAlignment);
+    if (place.place != MemoryKind::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
+    return {MemoryKind::host, 0, host_offset(value), bytes, element_bits, {}, value};
   }
 
   // Host values that the device reads are packed into one block.
@@ -335,7 +340,7 @@ class Binder {
     const HostTensor* host = shapes_.host(value);
     if (!host) throw Error("value '" + graph_.value(value).name + "': expected a place in memory or on the host, given none");
     uint64_t& offset = host_offsets_[index(value)];
-    if (offset != kNowhere) return offset;
+    if (offset != kNoOffset) return offset;
     const DType dtype = shapes_.desc(value)->dtype;
     const HostTensor stored = host->converted(dtype);
     return offset = append_host_bytes({stored.data, static_cast<size_t>(stored.desc.element_bytes())});
@@ -344,91 +349,92 @@ class Binder {
   uint64_t append_host_bytes(std::span<const std::byte> bytes) {
     auto& block = result_.plan.host_values;
     const uint64_t offset = round_up(block.size(), kArenaAlignment);
-    block.resize(offset + round_up(bytes.size(), kTensorGrain));
+    block.resize(offset + round_up(bytes.size(), kTensorSizeAlignment));
     std::copy(bytes.begin(), bytes.end(), block.begin() + static_cast<std::ptrdiff_t>(offset));
     return offset;
   }
 
   void add_steps(const ProgramNode& node, const LoweredNode& lowered) {
     const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
-    for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorSizeAlignment)});
     static std::atomic<uint64_t> writers = 0;
     const uint64_t writer = ++writers;
     blocks_.clear();
-    for (const auto& bytes : lowered.host_blocks) blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorGrain)});
+    for (const auto& bytes : lowered.host_blocks)
+      blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorSizeAlignment)});
     for (const Step& step : lowered.steps) {
       if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
       note_kernel(node, step.kernel->name());
       PlannedStep& planned = steps_.emplace_back();
       planned.operands.reserve(step.operands.size());
       for (size_t k = 0; k < step.operands.size(); ++k)
-        planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary, writer));
+        planned.operands.push_back(resolve_operand(step.operands[k], step.kernel->interface().bindings[k], first_temporary, writer));
       planned.kernel = step.kernel;
       planned.push = step.push;
       planned.groups = step.groups;
       planned.label = node.name;
       planned.additions = lowered.additions, planned.flop = lowered.flop;
       planned.choice = step.choice, planned.variant = step.variant;
-      if (!step.spilled.empty()) add_once(result_.spills[node.report], step.spilled + " spills, " + step.variant + " does not");
-      if (step.choice) add_once(result_.choices[node.report], step.choice->note());
+      if (!step.spilled.empty()) append_unique(result_.spills[node.report], step.spilled + " spills, " + step.variant + " does not");
+      if (step.choice) append_unique(result_.choices[node.report], step.choice->note());
     }
   }
 
   // Appends a text to a comma-separated list unless it is already in it.
-  static void add_once(std::string& texts, const std::string& text) {
-    if (texts.find(text) == std::string::npos) texts += (texts.empty() ? "" : ", ") + text;
+  static void append_unique(std::string& list, const std::string& text) {
+    if (list.find(text) == std::string::npos) list += (list.empty() ? "" : ", ") + text;
   }
 
   void note_kernel(const ProgramNode& node, const std::string& kernel) {
     std::string& kernels = result_.kernels[node.report];
     if (kernels == "joined") kernels.clear();
-    add_once(kernels, kernel);
+    append_unique(kernels, kernel);
   }
 
-  PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary, uint64_t writer) const {
+  PlannedOperand resolve_operand(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary, uint64_t writer) const {
     PlannedOperand result;
     switch (operand.place) {
-      case Place::input:
+      case MemoryKind::input:
         result = inputs_.at(operand.index);
         break;
-      case Place::output:
+      case MemoryKind::output:
         result = outputs_.at(operand.index);
         break;
-      case Place::temporary: {
+      case MemoryKind::temporary: {
         const uint32_t root = first_temporary + operand.index;
         const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
-        result = {Place::temporary, root, 0, placement_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
+        result = {MemoryKind::temporary, root, 0, placement_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
         break;
       }
-      case Place::host:
-        result = {Place::host, 0, blocks_.at(operand.index).first, blocks_.at(operand.index).second};
+      case MemoryKind::host:
+        result = {MemoryKind::host, 0, blocks_.at(operand.index).first, blocks_.at(operand.index).second};
         break;
       default:
         throw Error("a step has an operand that is nowhere");
     }
     result.byte_offset += operand.byte_offset;
-    result.touched = operand.bytes, result.is_exact = operand.is_exact;
+    result.accessed_bytes = operand.bytes, result.is_exact = operand.is_exact;
     if (operand.part != 0) result.lane.writer = writer, result.lane.part = operand.part;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
     return result;
   }
 
   // Copies program outputs that were not computed in the output buffer.
-  void fill_output(size_t j) {
+  void copy_output(size_t j) {
     const auto& [name, value] = graph_.outputs[j];
     const TensorDesc& desc = *shapes_.desc(value);
-    const ValuePlace& place = placement_.values[index(value)];
-    if (place.place == Place::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
-    const auto& weight = weights_.of_outputs[j];
+    const ValueLocation& place = placement_.values[index(value)];
+    if (place.place == MemoryKind::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
+    const auto& weight = weights_.by_output[j];
     const PlannedOperand source =
-        weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
+        weight ? PlannedOperand{MemoryKind::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
     const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its original dtype
     if (desc.is_packed())
-      return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
+      return append_word_copies(context_, source, {MemoryKind::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
     throw Error("output '" + name + "' is strided");
   }
 
-  void describe() {
+  void add_plan_slots() {
     Plan& plan = result_.plan;
     plan.name = graph_.name;
     plan.inputs.reserve(graph_.inputs.size() + weights_.sources.size());
@@ -453,7 +459,7 @@ class Binder {
     for (const PlannedStep& step : steps_)
       for (size_t k = 0; k < step.operands.size(); ++k) {
         const PlannedOperand& operand = step.operands[k];
-        if (operand.value < 0 || operand.place != Place::temporary || is_stored[index(operand.value)]) continue;
+        if (operand.value < 0 || operand.place != MemoryKind::temporary || is_stored[index(operand.value)]) continue;
         if (step.kernel->interface().bindings[k].access == Access::read) continue;
         is_stored[index(operand.value)] = true;
         result_.stored.push_back({operand.value, *shapes_.desc(operand.value), place_of(operand.value)});
@@ -466,15 +472,15 @@ class Binder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
-  std::vector<bool> changed_;                  // for each value: whether it has changed since the last binding
-  std::vector<ShapeInference::Known> before_;  // outputs of the current node in the last binding
+  std::vector<bool> changed_;                            // for each value: whether it has changed since the last binding
+  std::vector<ShapeInference::Known> previous_outputs_;  // outputs of the current node in the last binding
   Placement placement_;
   LowerContext lowering_;                         // the current node
   std::vector<PlannedOperand> inputs_, outputs_;  // operands of the current node
   std::vector<PlannedStep> steps_;
   std::vector<uint64_t> host_offsets_;                 // indexed by value
   std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and size of the current node's host blocks
-  std::vector<std::string> refused_;
+  std::vector<std::string> rejected_;
   BoundPlan result_;
 };
 

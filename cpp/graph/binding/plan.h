@@ -26,7 +26,7 @@ struct NodeMemo {
   KernelMemo kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<std::optional<HostTensor>> hosts;  // input elements that vary between bindings
-  std::vector<uint64_t> input_phases;
+  std::vector<uint64_t> input_misalignments;
   LoweredNode lowered;
 };
 
@@ -41,7 +41,7 @@ struct BoundPlan {
   uint64_t lower_bound_bytes = 0;  // no arena can be smaller
   uint32_t wave_count = 0;
   std::vector<std::optional<HostTensor>> output_hosts;  // elements of each output of the graph, if known
-  std::vector<CheckedInputs> checked;                   // one entry per check of the graph
+  std::vector<CheckedInputs> checked_inputs;            // one entry per check of the graph
   std::vector<std::string> kernels;                     // one entry per row of the program's report: names of the kernels that run the node
   std::vector<std::string> choices;                     // likewise: measured variants that the node runs, or cannot run
   std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and their replacements

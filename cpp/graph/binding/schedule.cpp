@@ -9,27 +9,27 @@
 namespace pumice {
 namespace {
 
-constexpr double kMostPeak = 1.2;  // maximum, as a multiple of the sequential peak
+constexpr double kMaxPeakRatio = 1.2;  // maximum, as a multiple of the sequential peak
 // Bytes that a wave may always use. A single-token decode step keeps little memory live: 1.2 times that would serialise its steps, at 1.9
 // us each on an H200.
 constexpr double kFreeBytes = 1 << 20;
 // Budgets for the live bytes of a wave, as multiples of the sequential peak. A wave always includes its first step, so a schedule may
 // exceed its budget. The next budget is then tried, and in the end the given order is used.
 constexpr double kBudgets[] = {1.2, 1.1, 1.0};
-constexpr size_t kMostPutOff = 32;  // maximum number of ready steps that a wave skips to find one that fits
+constexpr size_t kMaxSkippedSteps = 32;  // maximum number of ready steps that a wave skips to find one that fits
 
 using Index = uint32_t;
 
 // Maps each storage to its outermost parent and to the storages inside it.
-class Families {
+class StorageTree {
  public:
-  explicit Families(const std::vector<ScheduledStorage>& storages)
-      : storages_(storages), roots_(storages.size()), inside_(storages.size()) {
+  explicit StorageTree(const std::vector<ScheduledStorage>& storages)
+      : storages_(storages), roots_(storages.size()), descendants_(storages.size()) {
     for (Index i = 0; i < storages.size(); ++i) {
       Index root = i;
       while (storages[root].parent >= 0) {
         root = static_cast<Index>(storages[root].parent);
-        inside_[root].push_back(i);
+        descendants_[root].push_back(i);
       }
       roots_[i] = root;
     }
@@ -38,29 +38,29 @@ class Families {
 
   // Visits the storages that overlap this one: itself, its parents and the storages inside it.
   template <typename Visit>
-  void visit(Index storage, Visit&& touch) const {
-    for (int64_t at = storage; at >= 0; at = storages_[static_cast<size_t>(at)].parent) touch(static_cast<Index>(at));
-    for (const Index inner : inside_[storage]) touch(inner);
+  void visit(Index storage, Visit&& callback) const {
+    for (int64_t at = storage; at >= 0; at = storages_[static_cast<size_t>(at)].parent) callback(static_cast<Index>(at));
+    for (const Index inner : descendants_[storage]) callback(inner);
   }
 
  private:
   const std::vector<ScheduledStorage>& storages_;
   std::vector<Index> roots_;
-  std::vector<std::vector<Index>> inside_;
+  std::vector<std::vector<Index>> descendants_;
 };
 
 // The steps that wrote a storage's current contents: one step, or several that wrote disjoint ranges.
 struct Writers {
-  std::vector<Index> steps, before;  // before: dependencies shared by all steps of the group
+  std::vector<Index> steps, prerequisites;  // prerequisites: dependencies shared by all steps of the group
   uint64_t writer = 0;
 
   // Whether a write with this id joins the group. It does not if a step has already read the storage.
-  bool joined_by(uint64_t other, const std::vector<Index>& readers) const { return other != 0 && other == writer && readers.empty(); }
+  bool accepts_write(uint64_t other, const std::vector<Index>& readers) const { return other != 0 && other == writer && readers.empty(); }
 
   void add(Index step, uint64_t other, const std::vector<Index>& readers) {
-    if (!joined_by(other, readers)) {
-      before = std::move(steps);
-      before.insert(before.end(), readers.begin(), readers.end());
+    if (!accepts_write(other, readers)) {
+      prerequisites = std::move(steps);
+      prerequisites.insert(prerequisites.end(), readers.begin(), readers.end());
       steps.clear();
       writer = other;
     }
@@ -71,7 +71,8 @@ struct Writers {
 // The dependency graph of the steps.
 class Dependencies {
  public:
-  Dependencies(const ScheduleProblem& problem, const Families& families) : waits_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
+  Dependencies(const ScheduleProblem& problem, const StorageTree& storage_tree)
+      : wait_counts_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
     std::vector<Writers> writers(problem.storages.size());
     std::vector<std::vector<Index>> readers(problem.storages.size());
     std::vector<std::pair<Index, Index>> edges;
@@ -81,9 +82,10 @@ class Dependencies {
           if (other != step) edges.emplace_back(other, step);
       };
       for (const auto& access : accesses_of(problem, step))
-        families.visit(access.storage, [&](Index storage) {
-          const bool joins = storage == access.storage && access.write && writers[storage].joined_by(access.writer, readers[storage]);
-          after(joins ? writers[storage].before : writers[storage].steps);
+        storage_tree.visit(access.storage, [&](Index storage) {
+          const bool joins_group =
+              storage == access.storage && access.write && writers[storage].accepts_write(access.writer, readers[storage]);
+          after(joins_group ? writers[storage].prerequisites : writers[storage].steps);
           if (access.write) after(readers[storage]);
         });
       for (const auto& access : accesses_of(problem, step)) {
@@ -101,7 +103,7 @@ class Dependencies {
   static std::span<const ScheduledAccess> accesses_of(const ScheduleProblem& problem, Index step) {
     return {problem.accesses.data() + problem.begins[step], problem.accesses.data() + problem.begins[step + 1]};
   }
-  const std::vector<Index>& waits() const { return waits_; }  // number of steps that each step waits for
+  const std::vector<Index>& wait_counts() const { return wait_counts_; }  // number of steps that each step waits for
   std::span<const Index> followers(Index step) const { return {after_.data() + first_[step], after_.data() + first_[step + 1]}; }
 
  private:
@@ -110,67 +112,70 @@ class Dependencies {
     edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
     after_.reserve(edges.size());
     for (const auto& [before, step] : edges) {
-      ++waits_[step];
+      ++wait_counts_[step];
       ++first_[before + 1];
       after_.push_back(step);
     }
     std::partial_sum(first_.begin(), first_.end(), first_.begin());
   }
 
-  std::vector<Index> waits_, first_, after_;
+  std::vector<Index> wait_counts_, first_, after_;
 };
 
 // Tracks the arena bytes that are live while steps run.
 class Liveness {
  public:
-  Liveness(const ScheduleProblem& problem, const Families& families)
-      : problem_(problem), families_(families), left_(problem.storages.size(), 0), alive_(problem.storages.size(), false) {
-    for (const auto& access : problem.accesses) ++left_[families.root(access.storage)];
+  Liveness(const ScheduleProblem& problem, const StorageTree& storage_tree)
+      : problem_(problem),
+        storage_tree_(storage_tree),
+        accesses_left_(problem.storages.size(), 0),
+        is_live_(problem.storages.size(), false) {
+    for (const auto& access : problem.accesses) ++accesses_left_[storage_tree.root(access.storage)];
   }
   uint64_t bytes() const { return bytes_; }
 
   // Returns the bytes that a step would make live.
-  uint64_t births(Index step) {
+  uint64_t bytes_made_live(Index step) {
     const uint64_t before = bytes_;
     begin(step);
-    const uint64_t born = bytes_ - before;
-    for (const Index root : last_born_) alive_[root] = false;
+    const uint64_t new_bytes = bytes_ - before;
+    for (const Index root : newly_live_) is_live_[root] = false;
     bytes_ = before;
-    return born;
+    return new_bytes;
   }
   void begin(Index step) {
-    last_born_.clear();
+    newly_live_.clear();
     for (const auto& access : Dependencies::accesses_of(problem_, step)) {
-      const Index root = families_.root(access.storage);
-      if (alive_[root]) continue;
-      alive_[root] = true;
-      last_born_.push_back(root);
+      const Index root = storage_tree_.root(access.storage);
+      if (is_live_[root]) continue;
+      is_live_[root] = true;
+      newly_live_.push_back(root);
       bytes_ += problem_.storages[root].bytes;
     }
   }
   // Ends a step after its wave: frees storages with no accesses left.
   void end(Index step) {
     for (const auto& access : Dependencies::accesses_of(problem_, step)) {
-      const Index root = families_.root(access.storage);
-      if (--left_[root] == 0) bytes_ -= problem_.storages[root].bytes;
+      const Index root = storage_tree_.root(access.storage);
+      if (--accesses_left_[root] == 0) bytes_ -= problem_.storages[root].bytes;
     }
   }
 
  private:
   const ScheduleProblem& problem_;
-  const Families& families_;
-  std::vector<Index> left_;  // number of remaining accesses
-  std::vector<bool> alive_;
-  std::vector<Index> last_born_;
+  const StorageTree& storage_tree_;
+  std::vector<Index> accesses_left_;  // number of remaining accesses
+  std::vector<bool> is_live_;
+  std::vector<Index> newly_live_;
   uint64_t bytes_ = 0;
 };
 
-Schedule sequential(const ScheduleProblem& problem, const Families& families) {
+Schedule schedule_sequentially(const ScheduleProblem& problem, const StorageTree& storage_tree) {
   Schedule result;
   result.waves.resize(problem.steps());
   std::iota(result.waves.begin(), result.waves.end(), 0u);
   result.wave_count = static_cast<uint32_t>(problem.steps());
-  Liveness live(problem, families);
+  Liveness live(problem, storage_tree);
   for (Index step = 0; step < problem.steps(); ++step) {
     live.begin(step);
     result.peak_bytes = std::max(result.peak_bytes, live.bytes());
@@ -180,23 +185,23 @@ Schedule sequential(const ScheduleProblem& problem, const Families& families) {
 }
 
 // Fills waves with ready steps, in the given order, while the live bytes stay within the budget.
-Schedule fill_waves(const ScheduleProblem& problem, const Families& families, const Dependencies& dependencies, uint64_t budget) {
+Schedule fill_waves(const ScheduleProblem& problem, const StorageTree& storage_tree, const Dependencies& dependencies, uint64_t budget) {
   Schedule result;
   result.waves.resize(problem.steps());
-  std::vector<Index> waits = dependencies.waits();
+  std::vector<Index> wait_counts = dependencies.wait_counts();
   std::priority_queue<Index, std::vector<Index>, std::greater<>> ready;
   for (Index step = 0; step < problem.steps(); ++step)
-    if (waits[step] == 0) ready.push(step);
-  Liveness live(problem, families);
-  std::vector<Index> wave, put_off;
+    if (wait_counts[step] == 0) ready.push(step);
+  Liveness live(problem, storage_tree);
+  std::vector<Index> wave, skipped;
   for (; !ready.empty(); ++result.wave_count) {
     wave.clear();
-    put_off.clear();
-    while (!ready.empty() && put_off.size() < kMostPutOff) {
+    skipped.clear();
+    while (!ready.empty() && skipped.size() < kMaxSkippedSteps) {
       const Index step = ready.top();
       ready.pop();
-      if (!wave.empty() && live.bytes() + live.births(step) > budget) {
-        put_off.push_back(step);
+      if (!wave.empty() && live.bytes() + live.bytes_made_live(step) > budget) {
+        skipped.push_back(step);
         continue;
       }
       live.begin(step);
@@ -207,15 +212,15 @@ Schedule fill_waves(const ScheduleProblem& problem, const Families& families, co
       result.waves[step] = result.wave_count;
       live.end(step);
       for (const Index follower : dependencies.followers(step))
-        if (--waits[follower] == 0) ready.push(follower);
+        if (--wait_counts[follower] == 0) ready.push(follower);
     }
-    for (const Index step : put_off) ready.push(step);
+    for (const Index step : skipped) ready.push(step);
   }
   return result;
 }
 
 // Sorts steps by wave, stably.
-std::vector<Index> order_of(const Schedule& schedule) {
+std::vector<Index> sort_by_wave(const Schedule& schedule) {
   std::vector<Index> next(schedule.wave_count + 1, 0), order(schedule.waves.size());
   for (const Index wave : schedule.waves) ++next[wave + 1];
   std::partial_sum(next.begin(), next.end(), next.begin());
@@ -226,18 +231,18 @@ std::vector<Index> order_of(const Schedule& schedule) {
 }  // namespace
 
 Schedule schedule(const ScheduleProblem& problem) {
-  const Families families(problem.storages);
-  Schedule one_by_one = sequential(problem, families);
-  const auto peak = static_cast<double>(one_by_one.peak_bytes);
-  const Dependencies dependencies(problem, families);
+  const StorageTree storage_tree(problem.storages);
+  Schedule sequential_schedule = schedule_sequentially(problem, storage_tree);
+  const auto peak = static_cast<double>(sequential_schedule.peak_bytes);
+  const Dependencies dependencies(problem, storage_tree);
   Schedule best;
   for (const double ratio : kBudgets) {
-    best = fill_waves(problem, families, dependencies, static_cast<uint64_t>(std::max(ratio * peak, kFreeBytes)));
-    if (static_cast<double>(best.peak_bytes) <= std::max(kMostPeak * peak, kFreeBytes)) break;
-    best = one_by_one;
+    best = fill_waves(problem, storage_tree, dependencies, static_cast<uint64_t>(std::max(ratio * peak, kFreeBytes)));
+    if (static_cast<double>(best.peak_bytes) <= std::max(kMaxPeakRatio * peak, kFreeBytes)) break;
+    best = sequential_schedule;
   }
-  best.sequential_peak_bytes = one_by_one.peak_bytes;
-  best.order = order_of(best);
+  best.sequential_peak_bytes = sequential_schedule.peak_bytes;
+  best.order = sort_by_wave(best);
   return best;
 }
 

@@ -4,7 +4,7 @@ namespace pumice {
 namespace {
 
 // Adds the variants whose newly built kernels spill according to the driver. Returns whether any was added.
-bool add_told_spills(const Plan& plan, SpilledVariants& spilled) {
+bool add_reported_spills(const Plan& plan, SpilledVariants& spilled) {
   bool is_new = false;
   for (const PlannedStep& step : plan.steps)
     if (!step.variant.empty() && step.kernel->spills() > 0) is_new |= spilled.add(step.label, step.variant);
@@ -13,12 +13,12 @@ bool add_told_spills(const Plan& plan, SpilledVariants& spilled) {
 
 }  // namespace
 
-BoundPlan plan_without_spills(const std::function<BoundPlan()>& planned, const std::function<void(const Plan&)>& make_kernels,
+BoundPlan plan_without_spills(const std::function<BoundPlan()>& make_plan, const std::function<void(const Plan&)>& build_kernels,
                               SpilledVariants& spilled) {
   for (;;) {
-    BoundPlan bound = planned();
-    make_kernels(bound.plan);
-    if (!add_told_spills(bound.plan, spilled)) return bound;
+    BoundPlan bound = make_plan();
+    build_kernels(bound.plan);
+    if (!add_reported_spills(bound.plan, spilled)) return bound;
   }
 }
 

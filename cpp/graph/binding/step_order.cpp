@@ -10,22 +10,22 @@
 namespace pumice {
 namespace {
 
-class StepOrder {
+class StepOrderer {
  public:
-  StepOrder(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
+  StepOrderer(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
 
   OrderedSteps run(std::span<StoredValue> stored) {
-    if (is_injected("in place")) share_memory(stored);
-    const ScheduleProblem wanted = problem();
-    Schedule order = schedule(wanted);
-    if (is_injected("order")) misplace(order.order);
+    if (is_injected("in place")) overwrite_input(stored);
+    const ScheduleProblem schedule_problem = make_problem();
+    Schedule order = schedule(schedule_problem);
+    if (is_injected("order")) swap_dependent_steps(order.order);
     if (is_injected("reversed")) reverse_waves(order);
     std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
       for (const PlannedOperand& operand : steps_[i].operands) {
-        if (operand.place != Place::temporary) continue;
-        const uint32_t root = outermost(placement_, operand.index).first;
+        if (operand.place != MemoryKind::temporary) continue;
+        const uint32_t root = outermost_storage(placement_, operand.index).first;
         ArenaInterval& interval = intervals[root];
         if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
         interval.first = std::min(interval.first, order.waves[i]);
@@ -36,29 +36,29 @@ class StepOrder {
       if (interval.bytes == 0) interval = {};
       if (is_injected("stale")) interval.last = interval.first;
     }
-    OrderedSteps made{{}, place_intervals(intervals), order.sequential_peak_bytes, order.wave_count};
-    made.steps.reserve(steps_.size());
-    const std::vector<size_t> complete = stored.empty() ? std::vector<size_t>() : completions(order.order);
+    OrderedSteps result{{}, place_intervals(intervals), order.sequential_peak_bytes, order.wave_count};
+    result.steps.reserve(steps_.size());
+    const std::vector<size_t> last_write = stored.empty() ? std::vector<size_t>() : find_last_writes(order.order);
     for (StoredValue& value : stored) {
-      value.complete = complete[outermost(placement_, value.place.index).first];
-      settle(value.place, intervals);
+      value.last_write = last_write[outermost_storage(placement_, value.place.index).first];
+      resolve_location(value.place, intervals);
     }
     for (const uint32_t i : order.order) {
-      for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
-      made.steps.push_back(std::move(steps_[i]));
+      for (PlannedOperand& operand : steps_[i].operands) resolve_location(operand, intervals);
+      result.steps.push_back(std::move(steps_[i]));
     }
-    return made;
+    return result;
   }
 
  private:
-  ScheduleProblem problem() const {
+  ScheduleProblem make_problem() const {
     ScheduleProblem problem;
     problem.storages.reserve(placement_.roots.size());
     for (const StorageRoot& root : placement_.roots)
       problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == Place::temporary)
+        if (step.operands[k].place == MemoryKind::temporary)
           problem.accesses.push_back({step.operands[k].index, writes(step, k), step.operands[k].lane.writer});
       problem.end_step();
     }
@@ -70,19 +70,19 @@ class StepOrder {
   // Returns the storage of the first temporary tensor that a step writes (or reads), or -1.
   int64_t first_storage(const PlannedStep& step, bool written) const {
     for (size_t k = 0; k < step.operands.size(); ++k)
-      if (step.operands[k].place == Place::temporary && writes(step, k) == written) return step.operands[k].index;
+      if (step.operands[k].place == MemoryKind::temporary && writes(step, k) == written) return step.operands[k].index;
     return -1;
   }
 
   // Injected fault "in place": the last convolution with input and output of the same size writes over its input.
-  void share_memory(std::span<StoredValue> stored) {
+  void overwrite_input(std::span<StoredValue> stored) {
     for (size_t i = steps_.size(); i-- > 0;) {
       const int64_t from = first_storage(steps_[i], false), to = first_storage(steps_[i], true);
       if (!steps_[i].kernel->name().starts_with("conv") || from < 0 || to < 0) continue;
       const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
       if (placement_.roots[read].bytes != placement_.roots[written].bytes || placement_.roots[written].output >= 0) continue;
       const auto move = [&](PlannedOperand& operand) {
-        if (operand.place == Place::temporary && operand.index == written) operand.index = read;
+        if (operand.place == MemoryKind::temporary && operand.index == written) operand.index = read;
       };
       for (PlannedStep& step : steps_) std::ranges::for_each(step.operands, move);
       for (StoredValue& value : stored) move(value.place);
@@ -91,10 +91,10 @@ class StepOrder {
   }
 
   // Injected fault "order": swaps the last step that reads the output of the step before it with that step.
-  void misplace(std::vector<uint32_t>& order) const {
+  void swap_dependent_steps(std::vector<uint32_t>& order) const {
     for (size_t i = order.size(); i-- > 1;) {
-      const int64_t made = first_storage(steps_[order[i - 1]], true);
-      if (made < 0 || made != first_storage(steps_[order[i]], false)) continue;
+      const int64_t written_storage = first_storage(steps_[order[i - 1]], true);
+      if (written_storage < 0 || written_storage != first_storage(steps_[order[i]], false)) continue;
       std::swap(order[i - 1], order[i]);
       return;
     }
@@ -107,29 +107,29 @@ class StepOrder {
   }
 
   // Returns the position of the last step that writes each outermost storage.
-  std::vector<size_t> completions(const std::vector<uint32_t>& order) const {
-    std::vector<size_t> complete(placement_.roots.size(), 0);
+  std::vector<size_t> find_last_writes(const std::vector<uint32_t>& order) const {
+    std::vector<size_t> last_write(placement_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == Place::temporary && writes(step, k))
-          complete[outermost(placement_, step.operands[k].index).first] = position;
+        if (step.operands[k].place == MemoryKind::temporary && writes(step, k))
+          last_write[outermost_storage(placement_, step.operands[k].index).first] = position;
     }
-    return complete;
+    return last_write;
   }
 
-  void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
-    if (operand.place != Place::temporary) return;
-    const StorageRoot& own = placement_.roots[operand.index];
-    const auto [root, offset] = outermost(placement_, operand.index);
+  void resolve_location(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
+    if (operand.place != MemoryKind::temporary) return;
+    const StorageRoot& storage = placement_.roots[operand.index];
+    const auto [root, offset] = outermost_storage(placement_, operand.index);
     const int32_t output = placement_.roots[root].output;
     const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
-    operand.place = output >= 0 ? Place::output : Place::temporary;
+    operand.place = output >= 0 ? MemoryKind::output : MemoryKind::temporary;
     operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
     operand.byte_offset += base;
-    if (own.lane.period == 0) return;
-    operand.lane.origin = base - own.offset, operand.lane.period = own.lane.period;
-    operand.lane.begin = own.lane.begin, operand.lane.end = own.lane.end;
+    if (storage.lane.period == 0) return;
+    operand.lane.origin = base - storage.offset, operand.lane.period = storage.lane.period;
+    operand.lane.begin = storage.lane.begin, operand.lane.end = storage.lane.end;
   }
 
   std::vector<PlannedStep> steps_;
@@ -139,7 +139,7 @@ class StepOrder {
 }  // namespace
 
 OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored) {
-  return StepOrder(std::move(steps), placement).run(stored);
+  return StepOrderer(std::move(steps), placement).run(stored);
 }
 
 }  // namespace pumice

@@ -18,7 +18,7 @@ struct OrderedSteps {
 };
 
 // Groups the steps into waves, places the arena by lifetimes counted in waves, and resolves each operand's storage root to a place and an
-// offset. Resolves the stored values likewise, and sets their `complete`.
+// offset. Resolves the stored values likewise, and sets their `last_write`.
 OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored = {});
 
 }  // namespace pumice

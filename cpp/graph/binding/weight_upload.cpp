@@ -15,12 +15,12 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // maximum size of the staging buffer, unless a single source is larger
+constexpr uint64_t kMaxStagingBytes = uint64_t{48} << 20;  // maximum size of the staging buffer, unless a single source is larger
 // Batches in the staging buffer: one being read from the file, one waiting, one being copied by the device.
-constexpr size_t kBatchesAtOnce = 3;
-constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;  // number of bytes that a thread reads at once
-constexpr size_t kMostReaders = 8;
-constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // number of bytes that make a background thread worthwhile
+constexpr size_t kStagingBatches = 3;
+constexpr uint64_t kReadChunkBytes = uint64_t{1} << 20;  // number of bytes that a thread reads at once
+constexpr size_t kMaxReaderThreads = 8;
+constexpr uint64_t kMinBackgroundBytes = kStagingChunkBytes * kStagingBatches;  // number of bytes that make a background thread worthwhile
 
 // Sources that are staged together.
 struct Batch {
@@ -35,12 +35,12 @@ uint64_t staged_bytes(const WeightSource& source) {
   return round_up(source.bytes(), kArenaAlignment);
 }
 
-// Splits the sources into batches of at most kStagedAtOnce bytes, or of a single larger source. Returns at least one batch.
-std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
+// Splits the sources into batches of at most kStagingChunkBytes bytes, or of a single larger source. Returns at least one batch.
+std::vector<Batch> split_into_batches(const std::vector<WeightSource>& sources) {
   std::vector<Batch> batches(1);
   for (size_t i = 0; i < sources.size(); ++i) {
     const uint64_t bytes = staged_bytes(sources[i]);
-    if (i > 0 && batches.back().bytes + bytes > kStagedAtOnce) batches.push_back({.first = i});
+    if (i > 0 && batches.back().bytes + bytes > kStagingChunkBytes) batches.push_back({.first = i});
     Batch& batch = batches.back();
     batch.offsets.push_back(batch.bytes);
     batch.bytes += bytes;
@@ -62,11 +62,11 @@ class Uploader {
         persistent_(memory.persistent(weights.initialization->persistent_bytes)),
         state_(state),
         steps_(weights.sources.size()),
-        batches_(batches_of(weights.sources)) {
+        batches_(split_into_batches(weights.sources)) {
     size_t source = 0;
     for (const PlannedStep& step : weights.initialization->steps) {
       for (const PlannedOperand& operand : step.operands)
-        if (operand.place == Place::input) source = operand.index - inputs_;
+        if (operand.place == MemoryKind::input) source = operand.index - inputs_;
       steps_[source].push_back(&step);  // a step without a source reads the previous step's output
     }
   }
@@ -75,11 +75,12 @@ class Uploader {
     uint64_t largest = 0;
     progress_ = &progress;
     for (const Batch& batch : batches_) total_ += batch.bytes, largest = std::max(largest, batch.bytes);
-    staging_ = memory_.staging(std::min(total_, 2 * largest), std::max(largest, std::min({total_, largest * kBatchesAtOnce, kMostStaged})));
-    readers_.emplace(std::min<size_t>(kMostReaders, total_ / kStagedAtOnce));
+    staging_ =
+        memory_.staging(std::min(total_, 2 * largest), std::max(largest, std::min({total_, largest * kStagingBatches, kMaxStagingBytes})));
+    readers_.emplace(std::min<size_t>(kMaxReaderThreads, total_ / kStagingChunkBytes));
     for (Batch& batch : batches_) {
       if (progress) progress("weights", done_, total_);
-      make_room(batch);
+      wait_for_space(batch);
       read(batch);
       // Submit the previous batch only now: while the host waits for its reads, threads already read this one.
       if (unsubmitted_ > 1) submit_next();
@@ -92,21 +93,21 @@ class Uploader {
 
  private:
   // Waits until the batch fits in the staging buffer. Batches are placed in order and wrap around at the end of the buffer.
-  void make_room(Batch& batch) {
-    while (!place(batch)) {
+  void wait_for_space(Batch& batch) {
+    while (!try_place(batch)) {
       if (running_.empty()) submit_next();
       wait_for_first();
     }
   }
 
-  bool place(Batch& batch) const {
+  bool try_place(Batch& batch) const {
     const size_t staged = running_.size() + unsubmitted_, next = static_cast<size_t>(&batch - batches_.data());
     if (staged == 0) return true;  // fits at the beginning
     const uint64_t tail = batches_[next - staged].begin, head = batches_[next - 1].begin + batches_[next - 1].bytes;
-    const bool is_cut = head <= tail;
-    if (head + batch.bytes <= (is_cut ? tail : staging_->bytes()))
+    const bool wraps = head <= tail;
+    if (head + batch.bytes <= (wraps ? tail : staging_->bytes()))
       batch.begin = head;
-    else if (!is_cut && batch.bytes <= tail)
+    else if (!wraps && batch.bytes <= tail)
       batch.begin = 0;
     else
       return false;
@@ -118,16 +119,16 @@ class Uploader {
       const WeightSource& source = weights_.sources[i];
       std::byte* const target = staging_->map() + batch.begin + batch.offsets[i - batch.first];
       const uint64_t bytes = source.slot.desc->element_bytes();
-      for (uint64_t done = 0; done < bytes; done += kReadAtOnce)
-        batch.reading.push_back(
-            readers_->add([&source, target, done, count = std::min(kReadAtOnce, bytes - done)] { source.write_to(target, done, count); }));
+      for (uint64_t done = 0; done < bytes; done += kReadChunkBytes)
+        batch.reading.push_back(readers_->add(
+            [&source, target, done, count = std::min(kReadChunkBytes, bytes - done)] { source.write_to(target, done, count); }));
     }
     ++unsubmitted_;
   }
 
   void submit_next() {
     Batch& batch = batches_[submitted_];
-    for (auto& part : batch.reading) part.get();
+    for (auto& pending_read : batch.reading) pending_read.get();
     batch.reading.clear();
     for (size_t i = batch.first; i < batch.end; ++i) weights_.sources[i].constant = HostTensor{weights_.sources[i].constant.desc};
     ++submitted_, --unsubmitted_;
@@ -164,7 +165,7 @@ class Uploader {
     for (size_t i = batch.first; i < batch.end; ++i)
       for (const PlannedStep* step : steps_[i])
         for (PlannedOperand& operand : plan->steps.emplace_back(*step).operands)
-          if (operand.place == Place::input) operand.index = 0, operand.byte_offset += batch.offsets[i - batch.first];
+          if (operand.place == MemoryKind::input) operand.index = 0, operand.byte_offset += batch.offsets[i - batch.first];
     return plan;
   }
 
@@ -192,41 +193,42 @@ UploadMemory::UploadMemory(std::shared_ptr<Context> context, uint64_t bytes) : c
 }
 
 void UploadMemory::begin_staging(uint64_t bytes) {
-  if (bytes >= kMuch && !making_staging_.valid() && !staging_)
-    making_staging_ = in_background([owner = context_] { return Buffer::create(owner, kStagedAtOnce * kBatchesAtOnce, Heap::upload); });
+  if (bytes >= kMinBackgroundBytes && !pending_staging_.valid() && !staging_)
+    pending_staging_ =
+        run_in_background([owner = context_] { return Buffer::create(owner, kStagingChunkBytes * kStagingBatches, Heap::upload); });
 }
 
 void UploadMemory::expect(uint64_t device_bytes) {
   begin_staging(device_bytes);
-  if (device_bytes < kMuch || making_persistent_.valid()) return;
+  if (device_bytes < kMinBackgroundBytes || pending_persistent_.valid()) return;
   // The exact size is known later, when weights are placed; the margin over the estimate covers it.
-  device_bytes_ = device_bytes + device_bytes / 64 + kMuch / 128;
-  making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
-    if (before.valid()) before.wait();
+  device_bytes_ = device_bytes + device_bytes / 64 + kMinBackgroundBytes / 128;
+  pending_persistent_ = run_in_background([owner = context_, bytes = device_bytes_, previous = pending_staging_] {
+    if (previous.valid()) previous.wait();
     return Buffer::create(owner, bytes);
   });
 }
 
-std::shared_ptr<Buffer> UploadMemory::staging(uint64_t least, uint64_t wanted) {
-  if (making_staging_.valid()) staging_ = std::exchange(making_staging_, {}).get();
-  if (!staging_ || staging_->bytes() < least) staging_ = Buffer::create(context_, wanted, Heap::upload);
+std::shared_ptr<Buffer> UploadMemory::staging(uint64_t min_bytes, uint64_t new_bytes) {
+  if (pending_staging_.valid()) staging_ = std::exchange(pending_staging_, {}).get();
+  if (!staging_ || staging_->bytes() < min_bytes) staging_ = Buffer::create(context_, new_bytes, Heap::upload);
   return staging_;
 }
 
 std::shared_future<BufferRange> UploadMemory::persistent(uint64_t bytes) {
   const auto make = [owner = context_, bytes] { return bytes > 0 ? BufferRange{Buffer::create(owner, bytes), 0, bytes} : BufferRange{}; };
-  if (const auto making = std::exchange(making_persistent_, {}); making.valid()) {
+  if (const auto pending = std::exchange(pending_persistent_, {}); pending.valid()) {
     if (bytes <= device_bytes_ && device_bytes_ - bytes <= bytes / 20)
-      return std::async(std::launch::deferred, [making, make, bytes] {
+      return std::async(std::launch::deferred, [pending, make, bytes] {
         try {
-          return BufferRange{making.get(), 0, bytes};
+          return BufferRange{pending.get(), 0, bytes};
         } catch (const OutOfMemoryError&) {  // a smaller allocation may fit
           return make();
         }
       });
-    making.wait();  // freed before another allocation
+    pending.wait();  // freed before another allocation
   }
-  return bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
+  return bytes >= kMinBackgroundBytes ? run_in_background(make) : std::async(std::launch::deferred, make);
 }
 
 BufferRange upload_weights(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,

@@ -18,20 +18,20 @@ class UploadMemory {
   // Announces that a program will store about this many bytes of constants.
   void expect(uint64_t device_bytes);
   const std::shared_ptr<Context>& context() const { return context_; }
-  // Returns a staging buffer of at least `least` bytes, valid until the next call. If a new one has to be allocated, it has `wanted` bytes.
-  // Throws OutOfMemoryError, StateError if the context is closed.
-  std::shared_ptr<Buffer> staging(uint64_t least, uint64_t wanted);
+  // Returns a staging buffer of at least `min_bytes` bytes, valid until the next call. If a new one has to be allocated, it has `new_bytes`
+  // bytes. Throws OutOfMemoryError, StateError if the context is closed.
+  std::shared_ptr<Buffer> staging(uint64_t min_bytes, uint64_t new_bytes);
   // Returns device memory for the caller alone. It may still be being allocated; get() throws as staging() does.
   std::shared_future<BufferRange> persistent(uint64_t bytes);
 
  private:
   void begin_staging(uint64_t bytes);
 
-  using Making = std::shared_future<std::shared_ptr<Buffer>>;
+  using PendingBuffer = std::shared_future<std::shared_ptr<Buffer>>;
 
   std::shared_ptr<Context> context_;
-  uint64_t device_bytes_ = 0;  // size of the memory that making_persistent_ allocates
-  Making making_staging_, making_persistent_;
+  uint64_t device_bytes_ = 0;  // size of the memory that pending_persistent_ allocates
+  PendingBuffer pending_staging_, pending_persistent_;
   std::shared_ptr<Buffer> staging_;
 };
 

@@ -19,13 +19,13 @@ class WeightPlacer {
       : graph_(graph), context_(context), library_(context->attachment<KernelLibrary>()) {}
 
   Weights place() {
-    weights_.of_nodes.resize(graph_.nodes.size());
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(graph_.nodes[i], weights_.of_nodes[i]);
+    weights_.by_node.resize(graph_.nodes.size());
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(graph_.nodes[i], weights_.by_node[i]);
     for (const auto& [name, value] : graph_.outputs)
-      weights_.of_outputs.push_back(is_weight(value) ? std::optional(as_it_is(value, desc_of(value).dtype, name)) : std::nullopt);
+      weights_.by_output.push_back(is_weight(value) ? std::optional(place_unpacked(value, desc_of(value).dtype, name)) : std::nullopt);
     for (const ValueId input : graph_.inputs) {
-      const auto found = copies_.find({input, inner_dtype(input)});
-      weights_.of_inputs.push_back(found != copies_.end() ? std::optional(found->second) : std::nullopt);
+      const auto copy = copies_.find({input, unpacked_dtype(input)});
+      weights_.by_input.push_back(copy != copies_.end() ? std::optional(copy->second) : std::nullopt);
     }
     plan_->persistent_bytes = bytes_;
     weights_.initialization = plan_;
@@ -33,12 +33,12 @@ class WeightPlacer {
   }
 
  private:
-  void place_node(const ProgramNode& node, std::vector<std::optional<WeightUse>>& uses) {
+  void place_node(const ProgramNode& node, std::vector<std::optional<PlacedWeight>>& uses) {
     if (node.on_host || !node.row->lower) return;
     PackContext pack = pack_context(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const bool host_only = has_bit(node.row->host_inputs, i);
-      if (node.inputs[i] == kAbsent || host_only || !is_weight(node.inputs[i])) continue;
+      const bool is_host_only = has_bit(node.row->host_inputs, i);
+      if (node.inputs[i] == kAbsent || is_host_only || !is_weight(node.inputs[i])) continue;
       uses.resize(node.inputs.size());
       uses[i] = place_input(node, i, pack);
     }
@@ -52,12 +52,12 @@ class WeightPlacer {
     pack.node = node.name;
     pack.measured = graph_.measured.get();
     pack.float_dtype = graph_.float_dtype_of(node);
-    pack.halves = node.halves;
+    pack.split_fp16 = node.split_fp16;
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);
       pack.shapes.push_back(graph_.known_shape(input));
       pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
-      if (weight) pack.inputs.back()->dtype = packed_from(input);
+      if (weight) pack.inputs.back()->dtype = pack_input_dtype(input);
     }
     return pack;
   }
@@ -70,67 +70,67 @@ class WeightPlacer {
   }
 
   // Returns the dtype in which nodes read an unpacked weight.
-  DType inner_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
+  DType unpacked_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
   // Returns the dtype that packing kernels read: float32, or the program's internal float dtype.
-  DType packed_from(ValueId value) const {
+  DType pack_input_dtype(ValueId value) const {
     const DType dtype = desc_of(value).dtype;
-    return is_working_float(dtype) && dtype != DType::float32 ? inner_dtype(value) : dtype;
+    return is_operator_float(dtype) && dtype != DType::float32 ? unpacked_dtype(value) : dtype;
   }
 
-  WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
+  PlacedWeight place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
     const ValueId value = node.inputs[input];
     PackedWeight packed;
-    if (!node.row->pack || !fits_its_rule(node) || !node.row->pack(pack, input, packed))
-      return as_it_is(value, inner_dtype(value), node.name);
-    const WeightUse use = reserve(packed.desc.bytes(), true);
-    const PlannedOperand source = source_of(value, packed_from(value));
+    if (!node.row->pack || !has_inferred_shapes(node) || !node.row->pack(pack, input, packed))
+      return place_unpacked(value, unpacked_dtype(value), node.name);
+    const PlacedWeight use = reserve(packed.desc.bytes(), true);
+    const PlannedOperand source = source_of(value, pack_input_dtype(value));
     std::vector<Step> steps;
-    packed.steps(steps, {Place::input, 0, 0}, {Place::persistent, 0, 0});
+    packed.steps(steps, {MemoryKind::input, 0, 0}, {MemoryKind::persistent, 0, 0});
     add_steps(std::move(steps), source, place_of(use), node.name);
     return use;
   }
 
   // Returns whether a node has passed its shape rule. With unknown sizes it may still fail at binding, and packing requires weights of the
   // right shape.
-  bool fits_its_rule(const ProgramNode& node) const {
+  bool has_inferred_shapes(const ProgramNode& node) const {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
 
   // Shares one copy between all nodes that read the weight in this dtype.
-  WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
+  PlacedWeight place_unpacked(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
     const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
-    const WeightUse use = found->second = reserve(bytes, false);
-    if (graph_.value(value).constant && bytes > kStagedAtOnce)
-      copy_in_parts(value, dtype, use, label);
+    const PlacedWeight use = found->second = reserve(bytes, false);
+    if (graph_.value(value).constant && bytes > kStagingChunkBytes)
+      copy_in_chunks(value, dtype, use, label);
     else
       append_word_copies(context_, source_of(value, dtype), place_of(use), bytes, label, plan_->steps);
     return use;
   }
 
   // Creates one source per chunk, so that no staging buffer has to hold the whole weight.
-  void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
-    const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kStagedAtOnce * 8) / bits(dtype);
-    for (int64_t first = 0; first < elements; first += most) {
-      const PlannedOperand source = constant_source(value, dtype, first, std::min(most, elements - first));
+  void copy_in_chunks(ValueId value, DType dtype, const PlacedWeight& use, const std::string& label) {
+    const int64_t elements = desc_of(value).elements(), chunk_elements = static_cast<int64_t>(kStagingChunkBytes * 8) / bits(dtype);
+    for (int64_t first = 0; first < elements; first += chunk_elements) {
+      const PlannedOperand source = constant_source(value, dtype, first, std::min(chunk_elements, elements - first));
       PlannedOperand target = place_of(use);
       target.byte_offset += static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(dtype)) / 8;
       append_word_copies(context_, source, target, weights_.sources.back().bytes(), label, plan_->steps);
     }
   }
 
-  WeightUse reserve(uint64_t bytes, bool packed) {
-    const WeightUse use{bytes_, round_up(bytes, kTensorGrain), packed};
+  PlacedWeight reserve(uint64_t bytes, bool packed) {
+    const PlacedWeight use{bytes_, round_up(bytes, kTensorSizeAlignment), packed};
     bytes_ += round_up(bytes, kArenaAlignment);
     return use;
   }
 
-  static PlannedOperand place_of(const WeightUse& use) { return {Place::persistent, 0, use.offset, use.bytes}; }
+  static PlannedOperand place_of(const PlacedWeight& use) { return {MemoryKind::persistent, 0, use.offset, use.bytes}; }
 
-  static PlannedOperand operand_of(Place place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
-    return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
+  static PlannedOperand operand_of(MemoryKind place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
+    return {place, index, offset, round_up(desc.bytes(), kTensorSizeAlignment), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
   // Returns the operand from which initialisation reads the weight in this dtype: a graph input, a temporary with the converted weight, or
@@ -151,17 +151,17 @@ class WeightPlacer {
     if (!whole) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
     if (dtype != constant.desc.dtype) name += " as " + std::string(pumice::name(dtype));
     TensorDesc desc(dtype, whole ? constant.desc.shape : Shape{count}, {}, true);
-    const PlannedOperand source = operand_of(Place::input, slot, 0, desc);
+    const PlannedOperand source = operand_of(MemoryKind::input, slot, 0, desc);
     weights_.sources.push_back({constant, {std::move(name), std::move(desc)}, first});
     return source;
   }
 
   PlannedOperand input_source(ValueId value, DType dtype) {
-    const TensorDesc given = desc_of(value), wanted(dtype, given.shape);
+    const TensorDesc source_desc = desc_of(value), target_desc(dtype, source_desc.shape);
     const auto slot = static_cast<uint32_t>(std::ranges::find(graph_.inputs, value) - graph_.inputs.begin());
-    const PlannedOperand source = operand_of(Place::input, slot, 0, given);
-    if (given.dtype == dtype) return source;
-    const PlannedOperand target = operand_of(Place::temporary, 0, plan_->temporary_bytes, wanted);
+    const PlannedOperand source = operand_of(MemoryKind::input, slot, 0, source_desc);
+    if (source_desc.dtype == dtype) return source;
+    const PlannedOperand target = operand_of(MemoryKind::temporary, 0, plan_->temporary_bytes, target_desc);
     plan_->temporary_bytes += round_up(target.bytes, kArenaAlignment);
     LowerContext cast;
     cast.context = context_;
@@ -169,8 +169,9 @@ class WeightPlacer {
     cast.node = graph_.value(value).name;
     cast.float_dtype = graph_.float_dtype;
     cast.row = find_operator("Cast");
-    cast.inputs = {TensorDesc(given.dtype, {given.elements()})}, cast.outputs = {TensorDesc(wanted.dtype, {wanted.elements()})};
-    lower_row(cast);
+    cast.inputs = {TensorDesc(source_desc.dtype, {source_desc.elements()})},
+    cast.outputs = {TensorDesc(target_desc.dtype, {target_desc.elements()})};
+    lower_operator_row(cast);
     add_steps(std::move(cast.steps), source, target, graph_.value(value).name);
     return target;
   }
@@ -184,10 +185,10 @@ class WeightPlacer {
       planned.groups = step.groups;
       planned.label = label;
       for (const Operand& operand : step.operands) {
-        PlannedOperand& place = planned.operands.emplace_back(operand.place == Place::input ? source : target);
+        PlannedOperand& place = planned.operands.emplace_back(operand.place == MemoryKind::input ? source : target);
         place.byte_offset += operand.byte_offset;
         place.bytes -= operand.byte_offset;
-        place.touched = operand.bytes;
+        place.accessed_bytes = operand.bytes;
       }
     }
   }
@@ -197,7 +198,7 @@ class WeightPlacer {
   std::shared_ptr<KernelLibrary> library_;
   std::shared_ptr<InitializationPlan> plan_ = std::make_shared<InitializationPlan>();
   Weights weights_;
-  std::map<std::pair<ValueId, DType>, WeightUse> copies_;
+  std::map<std::pair<ValueId, DType>, PlacedWeight> copies_;
   std::map<std::pair<ValueId, DType>, PlannedOperand> sources_;
   uint64_t bytes_ = 0;
 };

@@ -11,10 +11,10 @@
 namespace pumice {
 
 // Bytes staged at once for weights that may be split.
-inline constexpr uint64_t kStagedAtOnce = uint64_t{8} << 20;
+inline constexpr uint64_t kStagingChunkBytes = uint64_t{8} << 20;
 
 // A constant or an owned input in the persistent resource.
-struct WeightUse {
+struct PlacedWeight {
   uint64_t offset = 0, bytes = 0;
   bool packed = false;  // in the packed format of its operator
 };
@@ -34,10 +34,10 @@ struct WeightSource {
 // The layout of all weights and the steps that fill them. `sources` are in the order of the plan's owned input slots, which follow the
 // graph's inputs.
 struct Weights {
-  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // indexed by node and input; empty for a node without weights
-  std::vector<std::optional<WeightUse>> of_outputs;             // indexed by output of the program
-  std::vector<std::optional<WeightUse>> of_inputs;              // indexed by input of the program: owned inputs that are needed unpacked
-  std::vector<WeightSource> sources;                            // constants are released once the device has them
+  std::vector<std::vector<std::optional<PlacedWeight>>> by_node;  // indexed by node and input; empty for a node without weights
+  std::vector<std::optional<PlacedWeight>> by_output;             // indexed by output of the program
+  std::vector<std::optional<PlacedWeight>> by_input;              // indexed by input of the program: owned inputs that are needed unpacked
+  std::vector<WeightSource> sources;                              // constants are released once the device has them
   std::shared_ptr<const InitializationPlan> initialization;
 };
 

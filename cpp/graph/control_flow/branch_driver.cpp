@@ -7,18 +7,18 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 32;  // maximum in both branches together: skipped dispatches cost time too
-constexpr size_t kMostChoices = 32, kMostChoiceRecordings = 16;
+constexpr size_t kMaxBranchDispatches = 32;  // maximum in both branches together: skipped dispatches cost time too
+constexpr size_t kMaxCachedBranches = 32, kMaxBranchRecordings = 16;
 
 }  // namespace
 
-std::unique_ptr<GuardedCode> ChoiceDriver::make(const RoutineStep& step, std::span<const FlowValue> given,
+std::unique_ptr<GuardedCode> BranchDriver::make(const RoutineStep& step, std::span<const RoutineValue> operands,
                                                 std::vector<TensorDesc>& results) const {
   std::vector<TensorDesc> inputs;
-  for (const FlowValue& value : given.subspan(1)) inputs.push_back(value.desc);
-  FlowSurvey survey(program_);
+  for (const RoutineValue& value : operands.subspan(1)) inputs.push_back(value.desc);
+  RoutineAnalysis analysis(program_);
   try {
-    if (!survey.choice(step, inputs, results) || survey.dispatches > kMostDispatches || !survey.inner.empty()) return {};
+    if (!analysis.analyze_if(step, inputs, results) || analysis.dispatches > kMaxBranchDispatches || !analysis.inner.empty()) return {};
   } catch (const GraphError&) {  // the branch may never run: if it does, the host reports the error
     return {};
   } catch (const BindingError&) {
@@ -26,61 +26,62 @@ std::unique_ptr<GuardedCode> ChoiceDriver::make(const RoutineStep& step, std::sp
   } catch (const UnsupportedError&) {
     return {};
   }
-  return std::make_unique<GuardedCode>(program_, survey, session_.recordings().options());
+  return std::make_unique<GuardedCode>(program_, analysis, session_.recordings().options());
 }
 
-ChoiceDriver::ReadyChoice& ChoiceDriver::find(const RoutineStep& step, std::span<const FlowValue> given) {
-  const auto matches = [&](const ReadyChoice& ready) {
-    return ready.step == &step && std::ranges::equal(ready.shapes, given, {}, {}, [](const FlowValue& value) { return value.desc.shape; });
+BranchDriver::CachedBranch& BranchDriver::find(const RoutineStep& step, std::span<const RoutineValue> operands) {
+  const auto matches = [&](const CachedBranch& cached) {
+    return cached.step == &step &&
+           std::ranges::equal(cached.shapes, operands, {}, {}, [](const RoutineValue& value) { return value.desc.shape; });
   };
-  const auto found = std::ranges::find_if(ready_, matches);
-  if (found != ready_.end()) {
-    ready_.splice(ready_.begin(), ready_, found);
-    return ready_.front();
+  const auto found = std::ranges::find_if(cache_, matches);
+  if (found != cache_.end()) {
+    cache_.splice(cache_.begin(), cache_, found);
+    return cache_.front();
   }
-  ReadyChoice& made = ready_.emplace_front();
-  made.step = &step;
-  for (const FlowValue& value : given) made.shapes.push_back(value.desc.shape);
-  made.code = session_.off_the_clock([&] { return make(step, given, made.results); });
-  if (ready_.size() > kMostChoices) ready_.pop_back();
-  return ready_.front();
+  CachedBranch& added = cache_.emplace_front();
+  added.step = &step;
+  for (const RoutineValue& value : operands) added.shapes.push_back(value.desc.shape);
+  added.code = session_.with_loop_clock_paused([&] { return make(step, operands, added.results); });
+  if (cache_.size() > kMaxCachedBranches) cache_.pop_back();
+  return cache_.front();
 }
 
-CommandList ChoiceDriver::record(const RoutineStep& step, GuardedCode& code, std::span<const FlowValue> given,
-                                 std::span<const FlowValue> made) {
+CommandList BranchDriver::record(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
+                                 std::span<const RoutineValue> outputs) {
   const auto build = [&](HostSlotPool* pool) {
-    CodeBuilder builder(code, pool);
+    GuardedCodeBuilder builder(code, pool);
     uint32_t word = kNoWord;
-    builder.choose(step, given, made, word);
-    for (const FlowValue& result : made)
+    builder.add_branches(step, operands, outputs, word);
+    for (const RoutineValue& result : outputs)
       if (result.slot->is_copied() && result.host_visible())
         builder.copy(result.range, {result.slot->host, 0, result.range.bytes}, kNoWord);
     return builder;
   };
   if (!code.words()) {
-    const CodeBuilder first = build(&session_.pool());
-    code.finish(first.items, first.words_taken(), {});
+    const GuardedCodeBuilder first = build(&session_.pool());
+    code.finish(first.items, first.words_used(), {});
   }
   return code.record(build(nullptr).items);
 }
 
-std::optional<std::vector<FlowValue>> ChoiceDriver::run(const RoutineStep& step, std::span<const FlowValue> given,
-                                                        const std::vector<bool>& shown) {
-  ReadyChoice& ready = find(step, given);
-  if (!ready.code) return {};
-  std::vector<FlowValue> made;
+std::optional<std::vector<RoutineValue>> BranchDriver::run(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                                           const std::vector<bool>& read_by_host) {
+  CachedBranch& cached = find(step, operands);
+  if (!cached.code) return {};
+  std::vector<RoutineValue> outputs;
   std::vector<uint64_t> key;
-  for (size_t j = 0; j < ready.results.size(); ++j)
-    made.push_back(session_.made(ready.results[j], shown[j] ? HostSlotUse::readback : HostSlotUse::device));
-  for (const auto values : {given, std::span<const FlowValue>(made)})
-    for (const FlowValue& value : values) key.push_back(value.range.buffer->id());
-  auto found = ready.recorded.find(key);
-  if (found == ready.recorded.end()) {
-    if (ready.recorded.size() >= kMostChoiceRecordings) ready.recorded.clear();
-    found = ready.recorded.try_emplace(std::move(key), record(step, *ready.code, given, made)).first;
+  for (size_t j = 0; j < cached.results.size(); ++j)
+    outputs.push_back(session_.make_value(cached.results[j], read_by_host[j] ? HostSlotUse::readback : HostSlotUse::device));
+  for (const auto values : {operands, std::span<const RoutineValue>(outputs)})
+    for (const RoutineValue& value : values) key.push_back(value.range.buffer->id());
+  auto found = cached.recorded.find(key);
+  if (found == cached.recorded.end()) {
+    if (cached.recorded.size() >= kMaxBranchRecordings) cached.recorded.clear();
+    found = cached.recorded.try_emplace(std::move(key), record(step, *cached.code, operands, outputs)).first;
   }
   session_.submit(found->second);
-  return made;
+  return outputs;
 }
 
 }  // namespace pumice

@@ -14,28 +14,31 @@
 namespace pumice {
 
 // Keeps its recordings for later runs. Not thread-safe.
-class ChoiceDriver {
+class BranchDriver {
  public:
-  ChoiceDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // Returns the results; nullopt if the host has to read the condition. `given`: the condition, then the inputs. `shown`: whether the host
-  // will read each result.
-  std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> given, const std::vector<bool>& shown);
+  BranchDriver(const ControlFlowProgram& program, ControlFlowSession& session) : program_(program), session_(session) {}
+  // Returns the results; nullopt if the host has to read the condition. `operands`: the condition, then the inputs. `read_by_host`: whether
+  // the host will read each result.
+  std::optional<std::vector<RoutineValue>> run(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                               const std::vector<bool>& read_by_host);
 
  private:
-  struct ReadyChoice {
+  struct CachedBranch {
     const RoutineStep* step = nullptr;
     std::vector<Shape> shapes;
     std::vector<TensorDesc> results;
     std::unique_ptr<GuardedCode> code;                      // null: the host has to read the condition
     std::map<std::vector<uint64_t>, CommandList> recorded;  // keyed by the memory of inputs and results
   };
-  ReadyChoice& find(const RoutineStep& step, std::span<const FlowValue> given);
-  std::unique_ptr<GuardedCode> make(const RoutineStep& step, std::span<const FlowValue> given, std::vector<TensorDesc>& results) const;
-  CommandList record(const RoutineStep& step, GuardedCode& code, std::span<const FlowValue> given, std::span<const FlowValue> made);
+  CachedBranch& find(const RoutineStep& step, std::span<const RoutineValue> operands);
+  std::unique_ptr<GuardedCode> make(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                    std::vector<TensorDesc>& results) const;
+  CommandList record(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
+                     std::span<const RoutineValue> outputs);
 
-  const FlowProgram& program_;
-  FlowSession& session_;
-  std::list<ReadyChoice> ready_;  // most recently used first
+  const ControlFlowProgram& program_;
+  ControlFlowSession& session_;
+  std::list<CachedBranch> cache_;  // most recently used first
 };
 
 }  // namespace pumice

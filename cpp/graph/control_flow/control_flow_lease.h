@@ -13,13 +13,13 @@ namespace pumice {
 
 // A lease of a program with control flow: its inputs, with the shapes last passed to make_inputs() and returned by input_desc(), and
 // everything that runs on them.
-class FlowLease : public Lease {
+class ControlFlowLease : public Lease {
  public:
-  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
+  static std::shared_ptr<ControlFlowLease> create(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options);
   virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
-  // Like start(), but the host drives all control flow, and up to `most` runs of each region are observed. Plans and kernels of the regions
-  // are the same. Throws as start() does.
-  virtual FlowObservation observe(const RunLimits& limits, uint64_t most) = 0;
+  // Like start(), but the host drives all control flow, and up to `max_runs` runs of each region are observed. Plans and kernels of the
+  // regions are the same. Throws as start() does.
+  virtual ControlFlowObservation observe(const RunLimits& limits, uint64_t max_runs) = 0;
 };
 
 }  // namespace pumice

@@ -21,7 +21,7 @@ struct ObservedRun {
   std::vector<std::string> differing;  // outputs of the region that differ bitwise from the run without copies
 };
 
-struct FlowObservation {
+struct ControlFlowObservation {
   // How often a region ran, and how many of its first runs are in `runs`.
   struct Count {
     std::string graph;

@@ -4,7 +4,7 @@
 
 namespace pumice {
 
-bool FlowProgram::checks_indices() const {
+bool ControlFlowProgram::checks_indices() const {
   return std::ranges::any_of(routines, [](const Routine& routine) {
     return std::ranges::any_of(routine.steps, [](const RoutineStep& step) { return step.region && step.region->graph().index_checks > 0; });
   });

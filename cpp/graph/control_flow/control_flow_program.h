@@ -10,7 +10,7 @@
 namespace pumice {
 
 // The compiled routines, shared by all executions of a program. Immutable except for the regions, which are thread-safe.
-struct FlowProgram {
+struct ControlFlowProgram {
   std::shared_ptr<Context> context;
   std::string name;
   std::vector<Routine> routines;

@@ -13,13 +13,14 @@
 namespace pumice {
 
 // Recordings of one execution's regions, and the arena that they share. Not thread-safe.
-class FlowRecordings {
+class ControlFlowRecordings {
  public:
-  FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
+  ControlFlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options)
+      : context_(std::move(context)), options_(options) {}
   const RecordingOptions& options() const { return options_; }
 
   // Returns the list that runs `bound` from `inputs` to `outputs` and copies host-visible outputs to the host.
-  CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
+  CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const RoutineValue> inputs, std::span<const RoutineValue> outputs);
   // Returns the list that copies ranges (pairs of source and target).
   CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
   // Fills the temporary memory of all regions with a word.

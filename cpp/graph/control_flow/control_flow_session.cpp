@@ -8,31 +8,31 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostInFlight = 64;  // maximum number of unawaited submissions
+constexpr size_t kMaxInFlight = 64;  // maximum number of unawaited submissions
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
-double seconds_since(FlowSession::Clock::time_point begin) {
-  return seconds_between(begin, FlowSession::Clock::now());
+double seconds_since(ControlFlowSession::Clock::time_point begin) {
+  return seconds_between(begin, ControlFlowSession::Clock::now());
 }
 
 std::string seconds_text(double seconds) {
-  return general_text(seconds) + " s";
+  return format_general(seconds) + " s";
 }
 
 }  // namespace
 
-double seconds_between(FlowSession::Clock::time_point begin, FlowSession::Clock::time_point end) {
+double seconds_between(ControlFlowSession::Clock::time_point begin, ControlFlowSession::Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-FlowSession::FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options)
+ControlFlowSession::ControlFlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options)
     : context_(std::move(context)),
       name_(std::move(name)),
       is_measured_(options.total_time),
       pool_(context_),
       recordings_(context_, options) {}
 
-void FlowSession::begin(const RunLimits& limits) {
+void ControlFlowSession::begin(const RunLimits& limits) {
   limits_ = &limits;
   begin_ = Clock::now();
   next_signal_ = begin_ + kSignalPeriod;
@@ -43,10 +43,10 @@ void FlowSession::begin(const RunLimits& limits) {
   pool_.trim();
 }
 
-void FlowSession::submit(CommandList& list) {
-  if (in_flight_.size() >= kMostInFlight) {
-    wait_for(in_flight_[kMostInFlight / 2]);
-    in_flight_.erase(in_flight_.begin(), in_flight_.begin() + kMostInFlight / 2 + 1);
+void ControlFlowSession::submit(CommandList& list) {
+  if (in_flight_.size() >= kMaxInFlight) {
+    wait_for(in_flight_[kMaxInFlight / 2]);
+    in_flight_.erase(in_flight_.begin(), in_flight_.begin() + kMaxInFlight / 2 + 1);
   }
   last_ = list.exec();
   in_flight_.push_back(last_->id());
@@ -58,30 +58,30 @@ void FlowSession::submit(CommandList& list) {
   device_seconds_ += last_->device_seconds().value_or(0);
 }
 
-void FlowSession::wait() {
+void ControlFlowSession::wait() {
   if (!last_) return;
   wait_for(last_->id());
   in_flight_.clear();
 }
 
-void FlowSession::note_cold(const Submission& submission) {
+void ControlFlowSession::note_cold(const Submission& submission) {
   last_cold_ = submission.id();
   if (first_cold_ == 0) first_cold_ = last_cold_;
 }
 
-void FlowSession::wait_for(uint64_t id) {
+void ControlFlowSession::wait_for(uint64_t id) {
   const auto wait = [&] { context_->wait(id, remaining(), limits_->interrupted); };
   if (!ends_cold(id)) return wait();
-  off_the_clock(wait);
+  with_loop_clock_paused(wait);
   first_cold_ = last_cold_ > id ? last_cold_ : 0;
 }
 
-std::optional<double> FlowSession::remaining() const {
+std::optional<double> ControlFlowSession::remaining() const {
   if (!limits_->timeout_seconds) return {};
   return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
 }
 
-void FlowSession::check_time(const std::string& next) {
+void ControlFlowSession::check_time(const std::string& next) {
   if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
     limits_->interrupted();
     next_signal_ = now + kSignalPeriod;
@@ -91,19 +91,19 @@ void FlowSession::check_time(const std::string& next) {
         "execution of '" + name_ + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'", true);
 }
 
-bool FlowSession::is_loop_over(Clock::time_point entered) const {
+bool ControlFlowSession::is_loop_over(Clock::time_point entered) const {
   return limits_->loop_seconds && seconds_between(entered, loop_clock()) >= *limits_->loop_seconds;
 }
 
-void FlowSession::fail_loop(const std::string& node, uint64_t trips) const {
+void ControlFlowSession::fail_loop(const std::string& node, uint64_t trips) const {
   throw TimeoutError("loop '" + node + "' of '" + name_ + "' ran longer than " + seconds_text(*limits_->loop_seconds) + "; stopped after " +
                          std::to_string(trips) + " iterations",
                      true);
 }
 
-FlowValue FlowSession::made(TensorDesc desc, HostSlotUse use) {
+RoutineValue ControlFlowSession::make_value(TensorDesc desc, HostSlotUse use) {
   const uint64_t bytes = desc.bytes();
-  FlowValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
+  RoutineValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
   value.range = {value.slot->device, 0, bytes};
   return value;
 }

@@ -22,13 +22,13 @@ class DeviceLoop {
   virtual std::vector<BufferRange> entry() const = 0;
   virtual CommandList& begin() = 0;
   virtual CommandList& round(size_t iterations) = 0;
-  virtual size_t least_iterations() const = 0;  // shortest round; rounds double up to most_iterations()
-  virtual size_t most_iterations() const = 0;
+  virtual size_t min_iterations() const = 0;  // shortest round; rounds double up to max_iterations()
+  virtual size_t max_iterations() const = 0;
   virtual BufferRange result(size_t i, uint64_t trips) const = 0;
   // Runs bodies without conditions, instead of begin() and rounds, if the number of iterations is known. Loops without repeats lose no time
   // if a round is too long.
-  virtual bool has_repeats() const { return false; }
-  virtual CommandList& repeats(size_t iterations) { return round(iterations); }
+  virtual bool has_counted_rounds() const { return false; }
+  virtual CommandList& counted_round(size_t iterations) { return round(iterations); }
   // Status of a round, numbered from begin(); overwritten two rounds later. Trips are counted from begin(), modulo 2^32.
   bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
   uint32_t trips(uint64_t round) const { return status(round)[1]; }

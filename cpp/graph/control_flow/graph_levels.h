@@ -23,7 +23,7 @@ struct Level {
 struct GraphLevels {
   std::vector<Level> levels;
   // For each value: whether it is an operand of a control node, an operand of a region in another level, or an output.
-  std::vector<bool> crosses;
+  std::vector<bool> crosses_levels;
   std::vector<bool> on_host;  // for each value: whether a later level reads its elements and its region can return them without a wait
 };
 
@@ -34,9 +34,9 @@ bool is_needed(const GraphNode& node, const std::vector<bool>& needed);
 // Assigns nodes to levels. A node comes after the control nodes it depends on and, if it reads elements on the host
 // (OperatorRow::host_inputs), after the region that computes them. The host can compute elements that follow from shapes, constants, inputs
 // and earlier reads. `outputs`: outputs of the graph.
-GraphLevels levels_of(const Graph& graph, const std::vector<bool>& needed, const std::vector<ValueId>& outputs);
+GraphLevels compute_levels(const Graph& graph, const std::vector<bool>& needed, const std::vector<ValueId>& outputs);
 
 // Describes, for reports, what the host reads before a level and for which nodes; "" if it reads nothing.
-std::string cut_text(const Graph& graph, const Level& level);
+std::string describe_read_backs(const Graph& graph, const Level& level);
 
 }  // namespace pumice

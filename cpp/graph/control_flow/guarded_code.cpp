@@ -4,10 +4,10 @@
 #include <utility>
 
 namespace pumice {
-GuardedCode::GuardedCode(const FlowProgram& program, const FlowSurvey& survey, const RecordingOptions& options)
-    : program_(program), options_(options), inner_(survey.inner) {
+GuardedCode::GuardedCode(const ControlFlowProgram& program, const RoutineAnalysis& analysis, const RecordingOptions& options)
+    : program_(program), options_(options), inner_(analysis.inner) {
   find_loops();
-  if (survey.arena_bytes > 0) arena_ = Buffer::create(program.context, survey.arena_bytes);
+  if (analysis.arena_bytes > 0) arena_ = Buffer::create(program.context, analysis.arena_bytes);
 }
 
 // Finds the routines that contain a loop at any depth. A routine usually runs routines of higher index, so the search goes backwards, and
@@ -25,23 +25,23 @@ void GuardedCode::find_loops() {
   }
 }
 
-const FlowValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool) {
+const RoutineValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool) {
   if (number == scratch_.size()) {
-    FlowValue made{desc, {}, pool->take(desc.bytes(), HostSlotUse::device), {}};
-    made.range = {made.slot->device, 0, desc.bytes()};
-    scratch_.push_back(std::move(made));
+    RoutineValue value{desc, {}, pool->take(desc.bytes(), HostSlotUse::device), {}};
+    value.range = {value.slot->device, 0, desc.bytes()};
+    scratch_.push_back(std::move(value));
   }
   return scratch_[number];
 }
 
-void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, std::shared_ptr<Buffer> status) {
+void GuardedCode::finish(const std::vector<GuardedDispatch>& items, uint32_t words, std::shared_ptr<Buffer> status) {
   const auto& context = program_.context;
   status_ = std::move(status);
   words_ = Buffer::create(context, words * sizeof(uint32_t));
   // Without conditional rendering, the device skips indirect dispatches whose group counts are zero: there is one record for each word and
   // group counts.
   if (context->feature("conditionalRendering")) return;
-  for (const GuardedItem& item : items)
+  for (const GuardedDispatch& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
       record_of_[{item.word, groups[0], groups[1], groups[2]}] = 0;
   std::vector<std::array<uint32_t, 4>> records;
@@ -52,15 +52,15 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
   counts_ = Buffer::create(context, records.size() * kGuardCounts);
 }
 
-Dispatch GuardedCode::branch(const GuardedItem& item) const {
+Dispatch GuardedCode::branch(const GuardedDispatch& item) const {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
   const auto number_of = [&](uint32_t word) {  // first record of this word or a later one
     const auto found = record_of_.lower_bound({word, 0, 0, 0});
     return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
   };
-  const uint32_t words = item.kind == GuardedItem::Kind::choice ? 2 : item.kind == GuardedItem::Kind::status ? 0 : 1;
+  const uint32_t words = item.kind == GuardedDispatch::Kind::choice ? 2 : item.kind == GuardedDispatch::Kind::status ? 0 : 1;
   // any word may change, since inner loops pass the active word on
-  const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;
+  const bool all = !inner_.empty() && item.kind != GuardedDispatch::Kind::status;
   Dispatch dispatch = item.dispatch;
   dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "control_flow.comp", Storage::fp32);
   StepBuilder builder(dispatch.kernel);
@@ -74,21 +74,21 @@ Dispatch GuardedCode::branch(const GuardedItem& item) const {
     dispatch.buffers.push_back(ranges.at(binding.name));
   }
   dispatch.push = builder.set("kind", static_cast<uint32_t>(item.kind))
-                      .set("own", item.own)
+                      .set("first_word", item.target_word)
                       .set("enclosing", item.enclosing)
-                      .set("to", item.to)
+                      .set("next_word", item.to)
                       .set("counter", item.counter)
-                      .set("first_record", all ? 0 : number_of(item.own))
-                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : number_of(item.own + words))
+                      .set("first_record", all ? 0 : number_of(item.target_word))
+                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : number_of(item.target_word + words))
                       .groups(1)
                       .build()
                       .push;
   return dispatch;
 }
 
-CommandList GuardedCode::record(std::vector<GuardedItem> items) const {
+CommandList GuardedCode::record(std::vector<GuardedDispatch> items) const {
   CommandList list(program_.context);
-  for (GuardedItem& item : items) {
+  for (GuardedDispatch& item : items) {
     if (item.is_branch) {
       list.dispatch(branch(item));
       continue;

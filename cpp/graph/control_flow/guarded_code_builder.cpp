@@ -8,80 +8,80 @@
 namespace pumice {
 namespace {
 
-using Kind = GuardedItem::Kind;
+using Kind = GuardedDispatch::Kind;
 
 }  // namespace
 
-void CodeBuilder::restart() {
-  next_ = {0, kCounters + 2 * static_cast<uint32_t>(code_.inner().size()), 0};
+void GuardedCodeBuilder::restart() {
+  next_ = {0, kFirstCounterWord + 2 * static_cast<uint32_t>(code_.inner().size()), 0};
 }
 
-uint32_t CodeBuilder::words(uint32_t count) {
+uint32_t GuardedCodeBuilder::words(uint32_t count) {
   return std::exchange(next_.word, next_.word + count);
 }
 
-const FlowValue& CodeBuilder::scratch(const TensorDesc& desc) {
+const RoutineValue& GuardedCodeBuilder::scratch(const TensorDesc& desc) {
   return code_.scratch(next_.scratch++, desc, pool_);
 }
 
-GuardedItem& CodeBuilder::add_branch(Kind kind, uint32_t own, const std::string& label) {
-  GuardedItem& item = items.emplace_back();
+GuardedDispatch& GuardedCodeBuilder::add_branch(Kind kind, uint32_t target_word, const std::string& label) {
+  GuardedDispatch& item = items.emplace_back();
   item.is_branch = true;
-  item.kind = kind, item.own = own;
+  item.kind = kind, item.target_word = target_word;
   item.dispatch.label = label;
   return item;
 }
 
-void CodeBuilder::hand_on(uint32_t word, uint32_t to, const std::string& label, uint32_t counter) {
-  GuardedItem& item = add_branch(Kind::move, word, label);
+void GuardedCodeBuilder::move_guard(uint32_t word, uint32_t to, const std::string& label, uint32_t counter) {
+  GuardedDispatch& item = add_branch(Kind::move, word, label);
   item.to = to, item.counter = counter;
 }
 
-void CodeBuilder::copy(const BufferRange& from, const BufferRange& to, uint32_t word) {
-  for (Dispatch& part : copy_dispatches(from, to)) {
-    GuardedItem& item = items.emplace_back();
-    item.dispatch = std::move(part);
+void GuardedCodeBuilder::copy(const BufferRange& from, const BufferRange& to, uint32_t word) {
+  for (Dispatch& copy_step : make_copy_dispatches(from, to)) {
+    GuardedDispatch& item = items.emplace_back();
+    item.dispatch = std::move(copy_step);
     item.word = word;
   }
 }
 
-std::vector<FlowValue> CodeBuilder::run(size_t number, std::span<const FlowValue> inputs, std::span<const FlowValue> wanted,
-                                        uint32_t& word) {
+std::vector<RoutineValue> GuardedCodeBuilder::run(size_t number, std::span<const RoutineValue> inputs,
+                                                  std::span<const RoutineValue> destinations, uint32_t& word) {
   const Routine& routine = code_.program().routines[number];
-  std::vector<FlowValue> values(routine.read_by_host.size());
+  std::vector<RoutineValue> values(routine.read_by_host.size());
   std::vector<TensorDesc> descs;
   for (size_t i = 0; i < inputs.size(); ++i) values[index(routine.inputs[i])] = inputs[i];
   for (const RoutineConstant& constant : routine.constants) values[index(constant.value)] = {constant.host.desc, constant.range, {}, {}};
   for (const RoutineStep& step : routine.steps) {
-    std::vector<FlowValue> given, made;
-    for (const ValueId input : step.inputs) given.push_back(values[index(input)]);
-    const std::vector<TensorDesc> results = descriptions(step, given);
+    std::vector<RoutineValue> operands, targets;
+    for (const ValueId input : step.inputs) operands.push_back(values[index(input)]);
+    const std::vector<TensorDesc> results = descriptions(step, operands);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const auto output = std::ranges::find(routine.outputs, step.outputs[j]);
       const auto position = static_cast<size_t>(output - routine.outputs.begin());
-      made.push_back(position < wanted.size() ? wanted[position] : scratch(results[j]));
+      targets.push_back(position < destinations.size() ? destinations[position] : scratch(results[j]));
     }
     if (step.kind == RoutineStep::Kind::region)
-      run_region(step, given, made, word);
+      run_region(step, operands, targets, word);
     else if (step.kind == RoutineStep::Kind::while_)
-      run_loop(step, given, made, word);
+      run_loop(step, operands, targets, word);
     else
-      choose(step, given, made, word);
-    for (size_t j = 0; j < made.size(); ++j) values[index(step.outputs[j])] = std::move(made[j]);
+      add_branches(step, operands, targets, word);
+    for (size_t j = 0; j < targets.size(); ++j) values[index(step.outputs[j])] = std::move(targets[j]);
   }
-  std::vector<FlowValue> outputs;
+  std::vector<RoutineValue> outputs;
   for (const ValueId output : routine.outputs) outputs.push_back(values[index(output)]);
   return outputs;
 }
 
 // Returns the descriptions of a step's results.
-std::vector<TensorDesc> CodeBuilder::descriptions(const RoutineStep& step, std::span<const FlowValue> given) const {
+std::vector<TensorDesc> GuardedCodeBuilder::descriptions(const RoutineStep& step, std::span<const RoutineValue> operands) const {
   std::vector<TensorDesc> inputs, outputs;
-  for (const FlowValue& value : given) inputs.push_back(value.desc);
+  for (const RoutineValue& value : operands) inputs.push_back(value.desc);
   if (step.kind == RoutineStep::Kind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
   if (step.kind == RoutineStep::Kind::if_) {
     inputs.erase(inputs.begin());
-    FlowSurvey(code_.program()).choice(step, inputs, outputs);
+    RoutineAnalysis(code_.program()).analyze_if(step, inputs, outputs);
     return outputs;
   }
   std::vector<ShapeView> shapes;
@@ -91,67 +91,71 @@ std::vector<TensorDesc> CodeBuilder::descriptions(const RoutineStep& step, std::
   return outputs;
 }
 
-void CodeBuilder::run_region(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t word) {
+void GuardedCodeBuilder::run_region(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
+                                    uint32_t word) {
   std::vector<ShapeView> shapes;
   std::vector<BufferRange> read, written;
-  for (const FlowValue& input : given) shapes.emplace_back(input.desc.shape), read.push_back(input.range);
-  for (const FlowValue& output : made) written.push_back(output.range);
+  for (const RoutineValue& input : operands) shapes.emplace_back(input.desc.shape), read.push_back(input.range);
+  for (const RoutineValue& output : targets) written.push_back(output.range);
   const auto bound = step.region->bind(shapes, {});
-  for (Dispatch& dispatch : dispatches_on(bound->compiled(), bound->persistent(), read, written, code_.arena())) {
-    GuardedItem& item = items.emplace_back();
+  for (Dispatch& dispatch : make_dispatches(bound->compiled(), bound->persistent(), read, written, code_.arena())) {
+    GuardedDispatch& item = items.emplace_back();
     item.dispatch = std::move(dispatch);
     item.word = word;
   }
 }
 
-void CodeBuilder::choose(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word) {
-  const uint32_t own = words(2);
-  const bool in_parts = code_.has_loop(step.first) || code_.has_loop(step.second);
-  GuardedItem& item = add_branch(in_parts ? Kind::split : Kind::choice, in_parts ? word : own, step.node);
-  item.enclosing = word, item.to = own, item.condition = given[0].range;
-  uint32_t then = own, otherwise = own + 1;
-  run(step.first, given.subspan(1), made, then);
-  run(step.second, given.subspan(1), made, otherwise);
-  if (!in_parts) return;
+void GuardedCodeBuilder::add_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                      std::span<const RoutineValue> targets, uint32_t& word) {
+  const uint32_t branch_words = words(2);
+  const bool has_inner_loop = code_.has_loop(step.first) || code_.has_loop(step.second);
+  GuardedDispatch& item = add_branch(has_inner_loop ? Kind::split : Kind::choice, has_inner_loop ? word : branch_words, step.node);
+  item.enclosing = word, item.to = branch_words, item.condition = operands[0].range;
+  uint32_t then = branch_words, otherwise = branch_words + 1;
+  run(step.first, operands.subspan(1), targets, then);
+  run(step.second, operands.subspan(1), targets, otherwise);
+  if (!has_inner_loop) return;
   word = words(1);
-  hand_on(then, word, step.node);
-  hand_on(otherwise, word, step.node);
+  move_guard(then, word, step.node);
+  move_guard(otherwise, word, step.node);
 }
 
-void CodeBuilder::part(const RoutineStep& step, std::span<const FlowValue> state, std::span<const FlowValue> other,
-                       std::span<const FlowValue> invariants, const LoopWords& own) {
-  const auto& [start, body, counter] = own;
-  std::vector<FlowValue> values(state.begin(), state.end());
+void GuardedCodeBuilder::add_loop_iteration(const RoutineStep& step, std::span<const RoutineValue> state,
+                                            std::span<const RoutineValue> other, std::span<const RoutineValue> invariants,
+                                            const LoopGuardWords& guard_words) {
+  const auto& [start, body, counter] = guard_words;
+  std::vector<RoutineValue> values(state.begin(), state.end());
   values.insert(values.end(), invariants.begin(), invariants.end());
   uint32_t word = start;
   const auto condition = run(step.first, values, {}, word);
-  GuardedItem& item = add_branch(Kind::split, word, step.node);
+  GuardedDispatch& item = add_branch(Kind::split, word, step.node);
   item.to = body, item.counter = counter, item.condition = condition[0].range;
   word = body;
   run(step.second, values, other, word);
   for (size_t i = 0; i < state.size(); ++i) copy(other[i].range, state[i].range, word);
-  hand_on(word, start, step.node);
+  move_guard(word, start, step.node);
 }
 
 // Records an inner loop as kInnerCopies copies of an iteration. If it needs more, it continues in the next round.
-void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word) {
-  const size_t kept = step.carried + step.state;
-  const uint32_t start = words(1), body = words(2), counters = kCounters + 2 * next_.inner++;
-  std::vector<FlowValue> state, other;
-  for (size_t i = 0; i < kept; ++i) {
-    state.push_back(scratch(given[i].desc));
-    other.push_back(scratch(given[i].desc));
-    copy(given[i].range, state[i].range, word);
+void GuardedCodeBuilder::run_loop(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
+                                  uint32_t& word) {
+  const size_t num_state = step.carried + step.state;
+  const uint32_t start = words(1), body = words(2), counters = kFirstCounterWord + 2 * next_.inner++;
+  std::vector<RoutineValue> state, other;
+  for (size_t i = 0; i < num_state; ++i) {
+    state.push_back(scratch(operands[i].desc));
+    other.push_back(scratch(operands[i].desc));
+    copy(operands[i].range, state[i].range, word);
   }
-  hand_on(word, start, step.node, counters);
-  const Place first = next_;
+  move_guard(word, start, step.node, counters);
+  const NextIndices first = next_;
   for (size_t i = 0; i < kInnerCopies; ++i) {
     // All copies share scratch memory and words: they run one after the other.
     next_ = first;
-    part(step, state, other, given.subspan(kept), {start, body, counters + 1});
+    add_loop_iteration(step, state, other, operands.subspan(num_state), {start, body, counters + 1});
   }
   word = body + 1;
-  for (size_t i = 0; i < step.carried; ++i) copy(state[i].range, made[i].range, word);
+  for (size_t i = 0; i < step.carried; ++i) copy(state[i].range, targets[i].range, word);
 }
 
 }  // namespace pumice

@@ -14,16 +14,16 @@ namespace {
 // Maximum duration of a round, since a timeout may be detected one round late. A short round may take longer: with even fewer iterations
 // the host would wait too often.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
-constexpr size_t kShortRound = 64;  // maximum number of iterations of a short round
-constexpr size_t kMostLoops = 32;   // maximum number of cached loops
+constexpr size_t kShortRound = 64;      // maximum number of iterations of a short round
+constexpr size_t kMaxCachedLoops = 32;  // maximum number of cached loops
 
 // Creates a loop on the device. Returns null if the host has to drive it, because shapes depend on values or change, or an iteration has
 // too many dispatches. `values`: initial values; invariants are read in place.
-std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+std::unique_ptr<DeviceLoop> make_loop(const ControlFlowProgram& program, const RoutineStep& step, std::span<const RoutineValue> values,
                                       HostSlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
-    return RoundsLoop::create(program, step, values, pool, options);
+    return GuardedLoop::create(program, step, values, pool, options);
   } catch (const GraphError&) {  // the body, or a branch in it, may never run: if it does, the host reports the error
   } catch (const BindingError&) {
   } catch (const UnsupportedError&) {
@@ -32,9 +32,9 @@ std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineS
 }
 
 // Returns the trips of a counting loop, if the host knows its start and limit.
-std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
+std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const RoutineValue> values) {
   if (!step.counter) return {};
-  const auto integer = [](const FlowValue& value) -> std::optional<int64_t> {
+  const auto integer = [](const RoutineValue& value) -> std::optional<int64_t> {
     if (!value.host || value.host->desc.elements() != 1) return {};
     int32_t number = 0;
     std::memcpy(&number, value.host->data, sizeof number);
@@ -45,40 +45,42 @@ std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const Flo
   return start && end ? step.counter->trips(*start, *end) : std::nullopt;
 }
 
-// Returns the largest allowed round length, at most `wished`. Powers of two limit the number of different recordings.
-size_t allowed(const DeviceLoop& device, size_t wished) {
-  const size_t least = device.least_iterations();
-  size_t most = std::clamp(wished, least, device.most_iterations());
-  const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(most); };
-  while (most > least && seconds() > (most > kShortRound ? kRoundSeconds : kShortRoundSeconds)) most /= 2;
-  return most;
+// Returns the largest allowed round length, at most `requested`. Powers of two limit the number of different recordings.
+size_t limit_iterations(const DeviceLoop& device, size_t requested) {
+  const size_t shortest = device.min_iterations();
+  size_t longest = std::clamp(requested, shortest, device.max_iterations());
+  const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(longest); };
+  while (longest > shortest && seconds() > (longest > kShortRound ? kRoundSeconds : kShortRoundSeconds)) longest /= 2;
+  return longest;
 }
 
 }  // namespace
 
 // Returns a cached or new loop for such values; null if the host has to drive it.
-DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const FlowValue> values) {
-  const size_t kept = step.carried + step.state;
-  const auto matches = [&](const ReadyLoop& ready) {
-    if (ready.step != &step) return false;
+DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const RoutineValue> values) {
+  const size_t num_state = step.carried + step.state;
+  const auto matches = [&](const CachedLoop& cached) {
+    if (cached.step != &step) return false;
     for (size_t i = 0; i < values.size(); ++i)
-      if (ready.shapes[i] != values[i].desc.shape || (i >= kept && ready.memory[i - kept] != values[i].range.buffer->id())) return false;
+      if (cached.shapes[i] != values[i].desc.shape || (i >= num_state && cached.memory[i - num_state] != values[i].range.buffer->id()))
+        return false;
     return true;
   };
-  for (auto one = ready_.begin(); one != ready_.end(); ++one)
-    if (matches(*one)) {
-      ready_.splice(ready_.begin(), ready_, one);
-      return ready_.front().loop.get();
+  for (auto candidate = cache_.begin(); candidate != cache_.end(); ++candidate)
+    if (matches(*candidate)) {
+      cache_.splice(cache_.begin(), cache_, candidate);
+      return cache_.front().loop.get();
     }
-  ReadyLoop& made = ready_.emplace_front();
-  made.step = &step;
+  CachedLoop& added = cache_.emplace_front();
+  added.step = &step;
   for (size_t i = 0; i < values.size(); ++i) {
-    made.shapes.push_back(values[i].desc.shape);
-    if (i >= kept) made.memory.push_back(values[i].range.buffer->id());
+    added.shapes.push_back(values[i].desc.shape);
+    if (i >= num_state) added.memory.push_back(values[i].range.buffer->id());
   }
-  made.loop = session_.off_the_clock([&] { return make_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
-  if (ready_.size() > kMostLoops) ready_.pop_back();
-  return ready_.front().loop.get();
+  added.loop =
+      session_.with_loop_clock_paused([&] { return make_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
+  if (cache_.size() > kMaxCachedLoops) cache_.pop_back();
+  return cache_.front().loop.get();
 }
 
 void LoopDriver::submit(CommandList& list, size_t iterations) {
@@ -93,53 +95,54 @@ void LoopDriver::finish(DeviceLoop& device) {
   session_.wait_for(round.id);
   ++session_.report.host_syncs;
   const auto now = Clock::now();
-  const double each = seconds_between(std::max(ended_, round.submitted), now) / static_cast<double>(round.iterations);
+  const double seconds_each = seconds_between(std::max(ended_, round.submitted), now) / static_cast<double>(round.iterations);
   ended_ = now;
-  if (device.iteration_seconds == 0 || each < device.iteration_seconds) device.iteration_seconds = each;
+  if (device.iteration_seconds == 0 || seconds_each < device.iteration_seconds) device.iteration_seconds = seconds_each;
 }
 
-std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, std::span<const FlowValue> values,
-                                                      const std::vector<bool>& shown, LoopReports& reports) {
+std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step, std::span<const RoutineValue> values,
+                                                         const std::vector<bool>& read_by_host, LoopReports& reports) {
   DeviceLoop* device = find(step, values);
   if (!device) return {};
   const auto known = known_trips(step, values);
-  const bool counted = known && device->has_repeats();
-  const uint64_t waits = session_.report.host_syncs;
+  const bool counted = known && device->has_counted_rounds();
+  const uint64_t syncs_before = session_.report.host_syncs;
   LoopReport& report = reports[&step];
   report.kind = counted ? "counted" : device->kind();
   rounds_.clear();
   ended_ = Clock::now();
   entered_ = session_.loop_clock();
-  if (known == 0u) return std::vector<FlowValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
+  if (known == 0u) return std::vector<RoutineValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
   std::vector<std::pair<BufferRange, BufferRange>> entry, exit;
   const auto targets = device->entry();
   for (size_t i = 0; i < targets.size(); ++i) entry.push_back({values[i].range, targets[i]});
   session_.submit(session_.recordings().copies(entry));
-  const uint64_t trips = counted ? repeat(step, *device, *known) : iterate(step, *device, reports);
+  const uint64_t trips = counted ? run_counted(step, *device, *known) : iterate(step, *device, reports);
   device->last_trips = trips;
   report.trips += trips;
-  report.host_syncs += session_.report.host_syncs - waits;
-  if (trips == 0) return std::vector<FlowValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
-  std::vector<FlowValue> results;
+  report.host_syncs += session_.report.host_syncs - syncs_before;
+  if (trips == 0) return std::vector<RoutineValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
+  std::vector<RoutineValue> results;
   for (size_t i = 0; i < step.carried; ++i) {
     const BufferRange last = device->result(i, trips);
-    const FlowValue& result = results.emplace_back(session_.made(values[i].desc, shown[i] ? HostSlotUse::readback : HostSlotUse::device));
+    const RoutineValue& result =
+        results.emplace_back(session_.make_value(values[i].desc, read_by_host[i] ? HostSlotUse::readback : HostSlotUse::device));
     exit.push_back({last, result.range});
-    if (shown[i] && result.slot->is_copied()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
+    if (read_by_host[i] && result.slot->is_copied()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
   }
   session_.submit(session_.recordings().copies(exit));
   return results;
 }
 
 // Runs only the body, a known number of times.
-uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
-  size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
-  for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, device.most_iterations())) {
+uint64_t LoopDriver::run_counted(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
+  size_t requested = device.last_trips > 0 ? device.max_iterations() : device.min_iterations();
+  for (uint64_t done = 0; done < trips; requested = std::min(requested * 2, device.max_iterations())) {
     if (session_.is_loop_over(entered_)) session_.fail_loop(step.node, done);
     session_.check_time(step.node);
-    size_t iterations = allowed(device, wished);
+    size_t iterations = limit_iterations(device, requested);
     while (iterations > trips - done) iterations /= 2;
-    submit(session_.off_the_clock([&]() -> CommandList& { return device.repeats(iterations); }), iterations);
+    submit(session_.with_loop_clock_paused([&]() -> CommandList& { return device.counted_round(iterations); }), iterations);
     done += iterations;
     if (rounds_.size() > 2) finish(device);
   }
@@ -150,13 +153,13 @@ uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopRe
   session_.submit(device.begin());
   uint64_t ended = 0, trips = 0, recorded = 0;  // number of finished rounds, their iterations, and iterations of all submitted rounds
   // A loop that has run before starts with a round long enough for its last trip count.
-  size_t wished = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.most_iterations()));
+  size_t requested = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.max_iterations()));
   for (;;) {
     // The first round may be the whole loop, so the second waits for its result; later, two rounds are in flight.
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
-      const size_t iterations = allowed(device, wished);
-      wished = iterations * 2;
-      submit(session_.off_the_clock([&]() -> CommandList& { return device.round(iterations); }), iterations);
+      const size_t iterations = limit_iterations(device, requested);
+      requested = iterations * 2;
+      submit(session_.with_loop_clock_paused([&]() -> CommandList& { return device.round(iterations); }), iterations);
       recorded += iterations;
     }
     finish(device);

@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "core/number_format.h"
-#include "graph/description/graph_path.h"
 #include "graph/control_flow/graph_levels.h"
 #include "graph/control_flow/scalar_loop_source.h"
-#include "graph/passes/passes.h"
+#include "graph/description/graph_path.h"
 #include "graph/passes/fp32_constants.h"
+#include "graph/passes/passes.h"
 
 namespace pumice {
 namespace {
@@ -33,38 +33,38 @@ const GraphNode* producer_of(const Graph& graph, ValueId value, std::string_view
   return node.op() == op && node.inputs.size() == 2 ? &node : nullptr;
 }
 
-std::optional<LoopCounter> counter_of(const ControlFlow& flow) {
+std::optional<LoopCounter> find_counter(const ControlFlow& flow) {
   const Graph &condition = *flow.first, &body = *flow.second;
-  const size_t kept = flow.carried + flow.state;
+  const size_t num_state = flow.carried + flow.state;
   const GraphNode* less = producer_of(condition, condition.outputs()[0].second, "Less");
   if (!less || condition.value(less->inputs[0]).dtype != DType::int32) return {};
   const auto counter = input_position(condition, less->inputs[0]), limit = input_position(condition, less->inputs[1]);
   const auto fixed = integer_of(condition.value(less->inputs[1]));
-  if (!counter || *counter >= kept || (!fixed && (!limit || *limit < kept))) return {};
+  if (!counter || *counter >= num_state || (!fixed && (!limit || *limit < num_state))) return {};
   const GraphNode* add = producer_of(body, body.outputs()[*counter].second, "Add");
   if (!add) return {};
-  const ValueId own = body.inputs()[*counter];
-  const size_t other = add->inputs[0] == own ? 1 : 0;
+  const ValueId counter_input = body.inputs()[*counter];
+  const size_t other = add->inputs[0] == counter_input ? 1 : 0;
   const auto step = integer_of(body.value(add->inputs[other]));
-  if (add->inputs[1 - other] != own || !step || *step <= 0) return {};
+  if (add->inputs[1 - other] != counter_input || !step || *step <= 0) return {};
   return LoopCounter{*counter, fixed ? std::nullopt : limit, fixed.value_or(0), *step};
 }
 
-class Cutter {
+class RoutineBuilder {
  public:
-  Cutter(const std::shared_ptr<Context>& context, const ProgramOptions& options) : context_(context), options_(options) {
+  RoutineBuilder(const std::shared_ptr<Context>& context, const ProgramOptions& options) : context_(context), options_(options) {
     if (options.keep_all) options_.fuse = FusionSet::none();
     options_.keep_all = false;
   }
 
-  std::vector<Routine> cut(const Graph& graph, bool keep_all) {
-    number_of(graph, {});
+  std::vector<Routine> build(const Graph& graph, bool keep_all) {
+    routine_index(graph, {});
     for (size_t i = 0; i < graphs_.size(); ++i) {  // grows during the loop
-      place_ = places_[i];
-      told_of_path([&] { return place_; }, [&] { cut_one(*graphs_[i], i == 0, keep_all && i == 0); });
+      path_ = paths_[i];
+      with_error_path([&] { return path_; }, [&] { build_routine(*graphs_[i], i == 0, keep_all && i == 0); });
       routines_.push_back(std::move(routine_));
     }
-    if (!refused_.empty()) throw UnsupportedError(refused_);
+    if (!rejected_.empty()) throw UnsupportedError(rejected_);
     for (const size_t condition : conditions_) {
       Routine& routine = routines_[condition];
       routine.read_by_host[index(routine.outputs[0])] = true;
@@ -73,20 +73,20 @@ class Cutter {
   }
 
  private:
-  // `place`: the path to the graph. Errors in a graph that several nodes run name the first of these nodes.
-  size_t number_of(const Graph& graph, const std::string& place) {
+  // `graph_path`: the path to the graph. Errors in a graph that several nodes run name the first of these nodes.
+  size_t routine_index(const Graph& graph, const std::string& graph_path) {
     const auto [found, added] = numbers_.try_emplace(&graph, graphs_.size());
-    if (added) graphs_.push_back(&graph), places_.push_back(place);
+    if (added) graphs_.push_back(&graph), paths_.push_back(graph_path);
     return found->second;
   }
 
   // Returns the path to a graph that a node of the current graph runs.
-  std::string place_of(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
-    return (place_.empty() ? path_begin(graph.name()) : place_ + " / ") + path_part(node.op(), node.name, role, inner.name());
+  std::string path_to(const Graph& graph, const GraphNode& node, std::string_view role, const Graph& inner) const {
+    return (path_.empty() ? path_begin(graph.name()) : path_ + " / ") + path_element(node.op(), node.name, role, inner.name());
   }
 
-  void cut_one(const Graph& graph, bool outermost, bool keep_all) {
-    regions_after_cuts_ = 0;
+  void build_routine(const Graph& graph, bool outermost, bool keep_all) {
+    regions_after_syncs_ = 0;
     routine_ = {graph.name(), graph.inputs(), {}, {}, {}, {}, std::vector<bool>(graph.values().size(), false)};
     for (const ValueId input : graph.inputs()) {
       const GraphValue& value = graph.value(input);
@@ -95,63 +95,64 @@ class Cutter {
     for (const auto& [name, value] : graph.outputs()) routine_.outputs.push_back(value);
     const std::vector<bool> needed = needed_values(graph, keep_all);
     if (keep_all) add_all_outputs(graph);
-    levels_ = levels_of(graph, needed, routine_.outputs);
+    levels_ = compute_levels(graph, needed, routine_.outputs);
     for (const Level& level : levels_.levels) {
       if (!level.plain.empty()) add_region(graph, level, outermost);
-      for (const size_t node : level.control) add_control(graph, graph.nodes()[node], outermost);
+      for (const size_t node : level.control) add_control_node(graph, graph.nodes()[node], outermost);
     }
     add_constants(graph);
     find_released(graph);
   }
 
   void add_all_outputs(const Graph& graph) {
-    std::vector<bool> given(graph.values().size(), false);
-    for (const ValueId output : routine_.outputs) given[index(output)] = true;
+    std::vector<bool> is_listed(graph.values().size(), false);
+    for (const ValueId output : routine_.outputs) is_listed[index(output)] = true;
     for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
       for (const ValueId output : node->outputs)
-        if (output != kAbsent && !given[index(output)]) routine_.outputs.push_back(output);
+        if (output != kAbsent && !is_listed[index(output)]) routine_.outputs.push_back(output);
   }
 
   std::string path(const Graph& graph, const std::string& name, bool outermost) const {
     return outermost || graph.name().empty() ? name : graph.name() + "/" + name;
   }
 
-  static void mark_borders(const Graph& graph, GraphPart& part, bool outermost) {
+  static void mark_boundaries(const Graph& graph, Subgraph& subgraph, bool outermost) {
     std::vector<bool> is_read(graph.values().size(), false);  // whether nodes of other parts read it, or it is an output
-    std::vector<bool> is_own(graph.nodes().size(), false);
-    for (const size_t i : part.nodes) is_own[i] = true;
-    for (size_t i = 0; i < is_own.size(); ++i)
+    std::vector<bool> is_inside(graph.nodes().size(), false);
+    for (const size_t i : subgraph.nodes) is_inside[i] = true;
+    for (size_t i = 0; i < is_inside.size(); ++i)
       for (const ValueId input : graph.nodes()[i].inputs)
-        if (!is_own[i] && input != kAbsent) is_read[index(input)] = true;
+        if (!is_inside[i] && input != kAbsent) is_read[index(input)] = true;
     for (const auto& [name, output] : graph.outputs())
       if (!outermost) is_read[index(output)] = true;
-    for (const ValueId input : part.inputs) part.entering.push_back(!outermost || graph.value(input).producer >= 0);
-    for (const ValueId output : part.outputs) part.leaving.push_back(is_read[index(output)]);
+    for (const ValueId input : subgraph.inputs) subgraph.boundary_inputs.push_back(!outermost || graph.value(input).producer >= 0);
+    for (const ValueId output : subgraph.outputs) subgraph.boundary_outputs.push_back(is_read[index(output)]);
   }
 
   void add_region(const Graph& graph, const Level& level, bool outermost) {
     const std::vector<size_t>& nodes = level.plain;
-    GraphPart part{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
-    std::vector<bool> made(graph.values().size(), false), read = made;
+    Subgraph subgraph{graph.name(), nodes, {}, {}, {}, path(graph, {}, outermost)};
+    std::vector<bool> is_produced(graph.values().size(), false), read = is_produced;
     for (const size_t i : nodes) {
       const GraphNode& node = graph.nodes()[i];
       for (const ValueId input : node.inputs) {
-        if (input == kAbsent || graph.value(input).constant || made[index(input)] || read[index(input)]) continue;
+        if (input == kAbsent || graph.value(input).constant || is_produced[index(input)] || read[index(input)]) continue;
         read[index(input)] = true;
-        part.inputs.push_back(input);
+        subgraph.inputs.push_back(input);
       }
       for (const ValueId output : node.outputs) {
         if (output == kAbsent) continue;
-        made[index(output)] = true;
-        if (levels_.crosses[index(output)]) part.outputs.push_back(output), part.host_outputs.push_back(levels_.on_host[index(output)]);
+        is_produced[index(output)] = true;
+        if (levels_.crosses_levels[index(output)])
+          subgraph.outputs.push_back(output), subgraph.host_outputs.push_back(levels_.on_host[index(output)]);
       }
     }
-    mark_borders(graph, part, outermost);
+    mark_boundaries(graph, subgraph, outermost);
     RoutineStep& step = routine_.steps.emplace_back();
-    step.cut = cut_text(graph, level);
-    if (!step.cut.empty()) step.node = path(graph, "region " + std::to_string(++regions_after_cuts_), outermost);
-    step.inputs = part.inputs, step.outputs = part.outputs;
-    step.region = std::make_shared<Region>(context_, graph, part, options_);
+    step.sync_point = describe_read_backs(graph, level);
+    if (!step.sync_point.empty()) step.node = path(graph, "region " + std::to_string(++regions_after_syncs_), outermost);
+    step.inputs = subgraph.inputs, step.outputs = subgraph.outputs;
+    step.region = std::make_shared<Region>(context_, graph, subgraph, options_);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }
@@ -162,22 +163,22 @@ class Cutter {
     return graph.value(node.inputs[0]).constant->data[0] != std::byte{0};
   }
 
-  void add_control(const Graph& graph, const GraphNode& node, bool outermost) {
+  void add_control_node(const Graph& graph, const GraphNode& node, bool outermost) {
     const ControlFlow& flow = *node.control;
     RoutineStep& step = routine_.steps.emplace_back();
     step.kind = flow.kind == ControlFlow::Kind::if_ ? RoutineStep::Kind::if_ : RoutineStep::Kind::while_;
     step.node = path(graph, node.name, outermost);
-    const auto decided = flow.kind == ControlFlow::Kind::if_ ? known_condition(graph, node) : std::nullopt;
-    const Graph &first = decided == false ? *flow.second : *flow.first, &second = decided == true ? *flow.first : *flow.second;
-    const bool chooses = flow.kind == ControlFlow::Kind::if_;
-    step.first = number_of(first, place_of(graph, node, !chooses ? "condition" : decided == false ? "else" : "then", first));
-    step.second = number_of(second, place_of(graph, node, !chooses ? "body" : decided == true ? "then" : "else", second));
-    step.own_name = node.name;
+    const auto known_branch = flow.kind == ControlFlow::Kind::if_ ? known_condition(graph, node) : std::nullopt;
+    const Graph &first = known_branch == false ? *flow.second : *flow.first, &second = known_branch == true ? *flow.first : *flow.second;
+    const bool is_if = flow.kind == ControlFlow::Kind::if_;
+    step.first = routine_index(first, path_to(graph, node, !is_if ? "condition" : known_branch == false ? "else" : "then", first));
+    step.second = routine_index(second, path_to(graph, node, !is_if ? "body" : known_branch == true ? "then" : "else", second));
+    step.local_name = node.name;
     step.carried = flow.carried, step.state = flow.state;
-    refuse_wide_constants(graph, node, step);
+    reject_fp32_constants(graph, node, step);
     step.inputs = node.inputs, step.outputs = node.outputs;
     if (flow.kind == ControlFlow::Kind::while_) {
-      step.counter = counter_of(flow);
+      step.counter = find_counter(flow);
       if (options_.precision == "fp32") step.scalar = scalar_loop_macros(flow);
     }
     if (flow.kind == ControlFlow::Kind::while_)
@@ -187,13 +188,13 @@ class Cutter {
   }
 
   // Rejects constants passed to a loop or branch that exceed float16: inside they would become float16.
-  void refuse_wide_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
+  void reject_fp32_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
     if (options_.precision != "fp16") return;
     for (const ValueId input : node.inputs) {
       if (input == kAbsent || !graph.value(input).constant) continue;
-      if (const auto number = beyond_float16(*graph.value(input).constant))
-        refused_.push_back((place_.empty() ? "" : place_ + ": ") + "node '" + step.node + "': " + std::string(node.op()) + " of '" +
-                           graph.value(input).name + "', which holds " + general_text(*number) + ": float16 does not");
+      if (const auto number = find_beyond_float16(*graph.value(input).constant))
+        rejected_.push_back((path_.empty() ? "" : path_ + ": ") + "node '" + step.node + "': " + std::string(node.op()) + " of '" +
+                            graph.value(input).name + "', which holds " + format_general(*number) + ": float16 does not");
     }
   }
 
@@ -233,14 +234,14 @@ class Cutter {
   ProgramOptions options_;
   std::unordered_map<const Graph*, size_t> numbers_;
   std::vector<const Graph*> graphs_;  // graph of each routine
-  std::vector<std::string> places_;   // path to each graph; empty for the outermost
-  std::string place_;                 // path to the current graph
+  std::vector<std::string> paths_;    // path to each graph; empty for the outermost
+  std::string path_;                  // path to the current graph
   std::vector<size_t> conditions_;    // indices of the condition graphs
   std::vector<Routine> routines_;
-  std::vector<std::string> refused_;
-  Routine routine_;                // routine under construction
-  size_t regions_after_cuts_ = 0;  // regions of the current routine that follow host sync points
-  GraphLevels levels_;             // levels of the current graph
+  std::vector<std::string> rejected_;
+  Routine routine_;                 // routine under construction
+  size_t regions_after_syncs_ = 0;  // regions of the current routine that follow host sync points
+  GraphLevels levels_;              // levels of the current graph
 };
 
 }  // namespace
@@ -253,7 +254,7 @@ std::optional<uint64_t> LoopCounter::trips(int64_t start, int64_t end) const {
 }
 
 std::vector<Routine> make_routines(const std::shared_ptr<Context>& context, const Graph& graph, const ProgramOptions& options) {
-  return Cutter(context, options).cut(graph, options.keep_all);
+  return RoutineBuilder(context, options).build(graph, options.keep_all);
 }
 
 }  // namespace pumice

@@ -28,8 +28,8 @@ struct RoutineStep {
   Kind kind = Kind::region;
   std::shared_ptr<Region> region;  // null for IF and WHILE
   std::string node;                // qualified name of an IF or WHILE, or of a region after a host sync point
-  std::string own_name;            // unqualified name of an IF or WHILE
-  std::string cut;                 // elements that the host reads before a region, and the nodes that need them; "": none
+  std::string local_name;          // unqualified name of an IF or WHILE
+  std::string sync_point;          // elements that the host reads before a region, and the nodes that need them; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
   size_t carried = 0, state = 0;   // how many WHILE values of each kind there are
   std::optional<LoopCounter> counter;

@@ -5,16 +5,16 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDepth = 16;  // maximum nesting of IF and WHILE nodes
+constexpr size_t kMaxNesting = 16;  // maximum nesting of IF and WHILE nodes
 
-bool fits(const ProgramValue& declared, const TensorDesc& given) {
+bool fits(const ProgramValue& declared, const TensorDesc& actual) {
   if (!declared.shape) return true;
-  return std::ranges::equal(*declared.shape, given.shape, [](int64_t a, int64_t b) { return a == kUnknownSize || a == b; });
+  return std::ranges::equal(*declared.shape, actual.shape, [](int64_t a, int64_t b) { return a == kUnknownSize || a == b; });
 }
 
 }  // namespace
 
-bool FlowSurvey::run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth) {
+bool RoutineAnalysis::analyze(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth) {
   const Routine& routine = program_.routines[number];
   std::vector<TensorDesc> descs(routine.read_by_host.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -23,44 +23,45 @@ bool FlowSurvey::run(size_t number, const std::vector<TensorDesc>& inputs, std::
   }
   for (const RoutineConstant& constant : routine.constants) descs[index(constant.value)] = constant.host.desc;
   for (const RoutineStep& step : routine.steps) {
-    std::vector<TensorDesc> given, made;
-    for (const ValueId input : step.inputs) given.push_back(input == kAbsent ? TensorDesc() : descs[index(input)]);
-    if (depth > kMostDepth || !is_small()) return false;
+    std::vector<TensorDesc> operands, results;
+    for (const ValueId input : step.inputs) operands.push_back(input == kAbsent ? TensorDesc() : descs[index(input)]);
+    if (depth > kMaxNesting || !is_small()) return false;
     if (step.kind == RoutineStep::Kind::region) {
-      if (!bind(*step.region, given, made)) return false;
+      if (!bind(*step.region, operands, results)) return false;
     } else if (step.kind == RoutineStep::Kind::while_) {
       const size_t before = dispatches;
       inner.push_back(&step);
-      if (!loop(step, given, depth + 1)) return false;
+      if (!analyze_loop(step, operands, depth + 1)) return false;
       dispatches = before + (dispatches - before + 2 * (step.carried + step.state) + 2) * kInnerCopies;
-      made.assign(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(step.carried));
+      results.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(step.carried));
     } else {
       if (step.inputs[0] == kAbsent) return false;
-      given.erase(given.begin());
-      if (!choice(step, given, made, depth + 1)) return false;
+      operands.erase(operands.begin());
+      if (!analyze_if(step, operands, results, depth + 1)) return false;
     }
-    for (size_t j = 0; j < step.outputs.size(); ++j) descs[index(step.outputs[j])] = made[j];
+    for (size_t j = 0; j < step.outputs.size(); ++j) descs[index(step.outputs[j])] = results[j];
   }
   for (const ValueId output : routine.outputs) outputs.push_back(descs[index(output)]);
   return true;
 }
 
-bool FlowSurvey::loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth) {
+bool RoutineAnalysis::analyze_loop(const RoutineStep& step, const std::vector<TensorDesc>& operands, size_t depth) {
   const auto is_single = [](const TensorDesc& desc) { return desc.shape == Shape{1}; };
-  if (depth > 0 && step.scalar && std::ranges::all_of(given, is_single)) return false;  // a scalar loop is faster as a separate kernel
+  if (depth > 0 && step.scalar && std::ranges::all_of(operands, is_single)) return false;  // a scalar loop is faster as a separate kernel
   std::vector<TensorDesc> condition, next;
-  if (!run(step.first, given, condition, depth) || !run(step.second, given, next, depth)) return false;
+  if (!analyze(step.first, operands, condition, depth) || !analyze(step.second, operands, next, depth)) return false;
   const auto same = [](const TensorDesc& a, const TensorDesc& b) { return a.shape == b.shape; };
-  return is_single(condition[0]) && std::equal(next.begin(), next.end(), given.begin(), same);
+  return is_single(condition[0]) && std::equal(next.begin(), next.end(), operands.begin(), same);
 }
 
-bool FlowSurvey::choice(const RoutineStep& step, const std::vector<TensorDesc>& given, std::vector<TensorDesc>& outputs, size_t depth) {
+bool RoutineAnalysis::analyze_if(const RoutineStep& step, const std::vector<TensorDesc>& operands, std::vector<TensorDesc>& outputs,
+                                 size_t depth) {
   std::vector<TensorDesc> other;
   ++dispatches;
-  return run(step.first, given, outputs, depth) && run(step.second, given, other, depth) && outputs == other;
+  return analyze(step.first, operands, outputs, depth) && analyze(step.second, operands, other, depth) && outputs == other;
 }
 
-bool FlowSurvey::bind(Region& region, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs) {
+bool RoutineAnalysis::bind(Region& region, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs) {
   if (region.reads_values()) return false;
   std::vector<ShapeView> shapes;
   for (const TensorDesc& input : inputs) shapes.emplace_back(input.shape);

@@ -10,16 +10,16 @@ namespace pumice {
 
 inline constexpr size_t kInnerCopies = 8;  // how often an inner loop's iteration is recorded per iteration of the outer loop
 
-class FlowSurvey {
+class RoutineAnalysis {
  public:
-  explicit FlowSurvey(const FlowProgram& program) : program_(program) {}
+  explicit RoutineAnalysis(const ControlFlowProgram& program) : program_(program) {}
   // Infers a routine's output descriptions; returns false if the host has to read something or the recording would be too large. Throws
   // GraphError, BindingError or UnsupportedError if a region cannot be bound.
-  bool run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
+  bool analyze(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
   // Surveys a loop with these initial values. Returns false also if their shapes change.
-  bool loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth = 0);
-  // Surveys an IF node. `given` excludes its condition.
-  bool choice(const RoutineStep& step, const std::vector<TensorDesc>& given, std::vector<TensorDesc>& outputs, size_t depth = 0);
+  bool analyze_loop(const RoutineStep& step, const std::vector<TensorDesc>& operands, size_t depth = 0);
+  // Surveys an IF node. `operands` excludes its condition.
+  bool analyze_if(const RoutineStep& step, const std::vector<TensorDesc>& operands, std::vector<TensorDesc>& outputs, size_t depth = 0);
 
   bool is_small() const { return dispatches <= 512; }  // fits in one recording
   size_t dispatches = 0;
@@ -29,7 +29,7 @@ class FlowSurvey {
  private:
   bool bind(Region& region, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs);
 
-  const FlowProgram& program_;
+  const ControlFlowProgram& program_;
 };
 
 }  // namespace pumice

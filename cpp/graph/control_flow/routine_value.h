@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-struct FlowValue {
+struct RoutineValue {
   TensorDesc desc;
   BufferRange range;
   std::shared_ptr<const HostSlot> slot;    // owns the memory; null for constants

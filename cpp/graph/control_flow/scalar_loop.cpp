@@ -7,11 +7,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kLeastSteps = 4096, kMostSteps = 32768;  // lavapipe (Mesa 22.3.6) silently ends a loop after 65,535 iterations
+constexpr size_t kMinSteps = 4096, kMaxSteps = 32768;  // lavapipe (Mesa 22.3.6) silently ends a loop after 65,535 iterations
 
 }  // namespace
 
-ScalarLoop::ScalarLoop(const FlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options)
+ScalarLoop::ScalarLoop(const ControlFlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options)
     : context_(program.context),
       label_(step.node),
       values_(values),
@@ -26,17 +26,17 @@ ScalarLoop::ScalarLoop(const FlowProgram& program, const RoutineStep& step, size
   make_status(context_, 0);
 }
 
-std::unique_ptr<ScalarLoop> ScalarLoop::create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                               const RecordingOptions& options) {
-  if (!step.scalar || !std::ranges::all_of(values, [](const FlowValue& value) { return value.desc.shape == Shape{1}; })) return {};
+std::unique_ptr<ScalarLoop> ScalarLoop::create(const ControlFlowProgram& program, const RoutineStep& step,
+                                               std::span<const RoutineValue> values, const RecordingOptions& options) {
+  if (!step.scalar || !std::ranges::all_of(values, [](const RoutineValue& value) { return value.desc.shape == Shape{1}; })) return {};
   return std::unique_ptr<ScalarLoop>(new ScalarLoop(program, step, values.size(), options));
 }
 
-size_t ScalarLoop::least_iterations() const {
-  return kLeastSteps;
+size_t ScalarLoop::min_iterations() const {
+  return kMinSteps;
 }
-size_t ScalarLoop::most_iterations() const {
-  return kMostSteps;
+size_t ScalarLoop::max_iterations() const {
+  return kMaxSteps;
 }
 
 std::vector<BufferRange> ScalarLoop::entry() const {

@@ -13,18 +13,18 @@ namespace pumice {
 class ScalarLoop : public DeviceLoop {
  public:
   // Creates the loop; null if it has no macros, or a value has more than one element.
-  static std::unique_ptr<ScalarLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                            const RecordingOptions& options);
+  static std::unique_ptr<ScalarLoop> create(const ControlFlowProgram& program, const RoutineStep& step,
+                                            std::span<const RoutineValue> values, const RecordingOptions& options);
   std::string_view kind() const override { return "kernel"; }
   std::vector<BufferRange> entry() const override;
   CommandList& begin() override { return begin_; }
   CommandList& round(size_t iterations) override;
-  size_t least_iterations() const override;
-  size_t most_iterations() const override;
+  size_t min_iterations() const override;
+  size_t max_iterations() const override;
   BufferRange result(size_t i, uint64_t) const override { return word(i); }
 
  private:
-  ScalarLoop(const FlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options);
+  ScalarLoop(const ControlFlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options);
   BufferRange word(size_t i) const { return {words_, i * sizeof(uint32_t), sizeof(uint32_t)}; }
 
   std::shared_ptr<Context> context_;

@@ -11,14 +11,14 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostNodes = 64;
+constexpr size_t kMaxScalarNodes = 64;
 
 bool is_scalar(DType dtype) {
   return contains(set_of(DType::bool_, DType::int32, DType::uint32, DType::float32), dtype);
 }
 
 // Converts a word to a value of this type, and back.
-std::string from_word(const std::string& word, DType dtype) {
+std::string decode_word(const std::string& word, DType dtype) {
   switch (dtype) {
     case DType::bool_:
       return "((" + word + " & 255u) != 0u)";
@@ -31,7 +31,7 @@ std::string from_word(const std::string& word, DType dtype) {
   }
 }
 
-std::string to_word(const std::string& value, DType dtype) {
+std::string encode_word(const std::string& value, DType dtype) {
   return dtype == DType::bool_     ? "(" + value + " ? 1u : 0u)"
          : dtype == DType::float32 ? "floatBitsToUint(" + value + ")"
                                    : "uint(" + value + ")";
@@ -40,20 +40,20 @@ std::string to_word(const std::string& value, DType dtype) {
 std::string literal(const HostTensor& constant) {
   uint32_t word = 0;
   std::copy_n(constant.data, constant.desc.element_bytes(), reinterpret_cast<std::byte*>(&word));
-  return from_word(std::to_string(word) + "u", constant.desc.dtype);
+  return decode_word(std::to_string(word) + "u", constant.desc.dtype);
 }
 
 // The statements of one graph, with given names for its inputs.
-class ScalarText {
+class ScalarSource {
  public:
   // `prefix`: prefix of the generated variables' names.
-  ScalarText(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
+  ScalarSource(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
       : graph_(graph), prefix_(std::move(prefix)), names_(graph.values().size()) {
     for (size_t i = 0; i < inputs.size(); ++i) names_[index(graph.inputs()[i])] = inputs[i];
   }
 
   bool write() {
-    if (graph_.nodes().size() > kMostNodes) return false;
+    if (graph_.nodes().size() > kMaxScalarNodes) return false;
     for (const GraphValue& value : graph_.values())
       if (!is_scalar(value.dtype) || (value.constant && value.constant->desc.shape != Shape{1} && value.constant->desc.rank() != 0))
         return false;
@@ -67,11 +67,11 @@ class ScalarText {
  private:
   const std::string& name_of(ValueId id) {
     std::string& known = names_[index(id)];
-    if (known.empty()) known = declared(graph_.value(id).dtype, literal(*graph_.value(id).constant));
+    if (known.empty()) known = declare(graph_.value(id).dtype, literal(*graph_.value(id).constant));
     return known;
   }
 
-  std::string declared(DType dtype, const std::string& value) {
+  std::string declare(DType dtype, const std::string& value) {
     std::string variable = prefix_ + std::to_string(next_++);
     const std::string qualifier = dtype == DType::float32 ? "precise " : "const ";  // each operation rounds separately
     statements += qualifier + std::string(glsl_name(expr_type(dtype))) + " " + variable + " = " + value + "; ";
@@ -80,8 +80,8 @@ class ScalarText {
 
   bool add(const GraphNode& node) {
     if (node.control || node.outputs.size() != 1) return false;
-    const GraphValue& made = graph_.value(node.outputs[0]);
-    if (node.row->passes == RowPasses::tensor) {
+    const GraphValue& output_value = graph_.value(node.outputs[0]);
+    if (node.row->forwards == ForwardedInput::tensor) {
       names_[index(node.outputs[0])] = name_of(node.inputs[0]);
       return true;
     }
@@ -89,7 +89,7 @@ class ScalarText {
     std::vector<bool> present;
     std::map<std::string, Expression> operands;
     std::map<std::string, ExprType> types;
-    const auto roles = map_input_names(*node.row, node.inputs.size());
+    const auto roles = elementwise_input_names(*node.row, node.inputs.size());
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       present.push_back(node.inputs[k] != kAbsent);
       if (!present[k]) continue;
@@ -100,12 +100,12 @@ class ScalarText {
     ExprType type = ExprType::f32;
     std::string text;
     try {
-      text = map_expression(*node.row, node.attributes, present).substitute(operands).glsl(types, &type);
+      text = elementwise_expression(*node.row, node.attributes, present).substitute(operands).glsl(types, &type);
     } catch (const Error&) {
       return false;  // incompatible types
     }
-    if (type != expr_type(made.dtype)) return false;
-    names_[index(node.outputs[0])] = declared(made.dtype, text);
+    if (type != expr_type(output_value.dtype)) return false;
+    names_[index(node.outputs[0])] = declare(output_value.dtype, text);
     return true;
   }
 
@@ -115,9 +115,9 @@ class ScalarText {
   size_t next_ = 0;
 };
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string concatenate(const std::vector<std::string>& strings) {
   std::string text;
-  for (const std::string& part : parts) text += part;
+  for (const std::string& string_part : strings) text += string_part;
   return text;
 }
 
@@ -127,24 +127,24 @@ std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
   std::vector<std::string> names, load, store, next;
   const Graph& body = *flow.second;
   for (size_t i = 0; i < body.inputs().size(); ++i) names.push_back("s" + std::to_string(i));
-  ScalarText condition(*flow.first, "c", names), steps(body, "n", names);
+  ScalarSource condition(*flow.first, "c", names), steps(body, "n", names);
   if (!condition.write() || !steps.write()) return {};
   for (size_t i = 0; i < names.size(); ++i) {
     const DType dtype = body.value(body.inputs()[i]).dtype;
     const std::string word = "words[" + std::to_string(i) + "]";
-    load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + from_word(word, dtype) + "; ");
+    load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + decode_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
     // Copies all next values before assigning them, because the next value of one variable may be the current value of another.
-    const std::string held = "h" + std::to_string(i);
-    next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + held + " = " + steps.output(i) + "; ");
-    store.push_back(word + " = " + to_word(names[i], dtype) + "; ");
+    const std::string temporary = "h" + std::to_string(i);
+    next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + temporary + " = " + steps.output(i) + "; ");
+    store.push_back(word + " = " + encode_word(names[i], dtype) + "; ");
   }
   for (size_t i = 0; i < store.size(); ++i) next.push_back(names[i] + " = h" + std::to_string(i) + "; ");
   return Macros{{"VALUES", std::to_string(names.size()) + "u"},
-                {"LOAD", joined(load)},
-                {"CONDITION", condition.statements + "goes_on = " + condition.output(0) + ";"},
-                {"BODY", steps.statements + joined(next)},
-                {"STORE", joined(store)}};
+                {"LOAD", concatenate(load)},
+                {"CONDITION", condition.statements + "continues = " + condition.output(0) + ";"},
+                {"BODY", steps.statements + concatenate(next)},
+                {"STORE", concatenate(store)}};
 }
 
 }  // namespace pumice

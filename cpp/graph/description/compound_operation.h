@@ -19,7 +19,7 @@ struct CompoundOutput {
 };
 
 // Element type and parameters of an output, independent of its rank.
-struct LateOutput {
+struct DeferredOutput {
   DType dtype;
   Quantization quantization;
 };
@@ -40,13 +40,13 @@ class CompoundOperation {
                                              const Attributes& declared) const = 0;
   // Returns the operator definition of a late node: the operation's name and its host-read inputs. It has no shape rule and is never
   // lowered.
-  virtual const OperatorRow& late_row() const = 0;
+  virtual const OperatorRow& deferred_row() const = 0;
   // Returns the outputs of a late node. Throws for errors that do not depend on rank.
-  virtual std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
-                                               const Attributes& declared) const = 0;
+  virtual std::vector<DeferredOutput> infer_deferred_outputs(const Graph& graph, const std::string& node,
+                                                             const std::vector<ValueId>& operands, const Attributes& declared) const = 0;
   // Infers the shapes of a late node's outputs; returns false if an input shape is unknown. Throws GraphError if the inputs are invalid,
   // UnsupportedError if they are not supported.
-  virtual bool infer_late(const Graph& graph, const GraphNode& node, ShapeInference& known) const = 0;
+  virtual bool infer_deferred_shapes(const Graph& graph, const GraphNode& node, ShapeInference& known) const = 0;
 };
 
 }  // namespace pumice

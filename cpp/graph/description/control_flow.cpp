@@ -13,7 +13,7 @@ namespace {
 
 using Shapes = std::vector<std::optional<Shape>>;
 
-std::string counted(size_t count, const std::string& noun) {
+std::string count_text(size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
@@ -24,7 +24,7 @@ const GraphValue& output_of(const Graph& graph, size_t j) {
   return graph.value(graph.outputs()[j].second);
 }
 
-bool can_be_one(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+bool may_be_equal(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b) return true;
   return std::equal(a->begin(), a->end(), b->begin(), b->end(),
                     [](int64_t x, int64_t y) { return x == y || x == kUnknownSize || y == kUnknownSize; });
@@ -32,11 +32,11 @@ bool can_be_one(const std::optional<Shape>& a, const std::optional<Shape>& b) {
 
 // Whether a value outside and a value inside an IF or WHILE may be the same value.
 bool are_compatible(const GraphValue& a, const GraphValue& b) {
-  return a.dtype == b.dtype && can_be_one(a.shape, b.shape) && a.quantization == b.quantization;
+  return a.dtype == b.dtype && may_be_equal(a.shape, b.shape) && a.quantization == b.quantization;
 }
 
 // Returns the shape of a value that has either of two shapes: differing sizes are unknown.
-std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+std::optional<Shape> keep_equal_sizes(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b || a->size() != b->size()) return {};
   Shape shape = *a;
   for (size_t axis = 0; axis < shape.size(); ++axis)
@@ -45,7 +45,7 @@ std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<S
 }
 
 // Returns the shape of a value that has both shapes: each fills in the other's unknown sizes.
-std::optional<Shape> merged(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+std::optional<Shape> merge_known_sizes(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b) return a ? a : b;
   Shape shape = *a;
   for (size_t axis = 0; axis < shape.size(); ++axis)
@@ -62,29 +62,29 @@ void check_condition(const GraphValue& condition, const std::string& user, const
 struct Checker {
   const std::string& node;
 
-  void count(size_t expected, size_t given, const std::string& what, const char* rule) const {
-    if (expected != given)
-      throw GraphError(node, what + ": " + std::to_string(expected) + " expected, given " + std::to_string(given), rule);
+  void count(size_t expected, size_t actual, const std::string& what, const char* rule) const {
+    if (expected != actual)
+      throw GraphError(node, what + ": " + std::to_string(expected) + " expected, given " + std::to_string(actual), rule);
   }
-  void compatible(const GraphValue& expected, const GraphValue& given, const std::string& what, const char* rule) const {
-    if (!are_compatible(expected, given))
+  void compatible(const GraphValue& expected, const GraphValue& actual, const std::string& what, const char* rule) const {
+    if (!are_compatible(expected, actual))
       throw GraphError(
-          node, what + ": '" + expected.name + "' " + to_string(expected) + " expected, given '" + given.name + "' " + to_string(given),
+          node, what + ": '" + expected.name + "' " + to_string(expected) + " expected, given '" + actual.name + "' " + to_string(actual),
           rule);
   }
   // Checks the graph's inputs against the node's.
-  void inputs(const Graph& graph, const std::string& role, const std::vector<const GraphValue*>& given, const char* rule) const {
-    count(graph.inputs().size(), given.size(), "inputs of " + role + " '" + graph.name() + "'", rule);
-    for (size_t i = 0; i < given.size(); ++i)
-      compatible(input_of(graph, i), *given[i], "input " + std::to_string(i) + " of " + role + " '" + graph.name() + "'", rule);
+  void inputs(const Graph& graph, const std::string& role, const std::vector<const GraphValue*>& actual, const char* rule) const {
+    count(graph.inputs().size(), actual.size(), "inputs of " + role + " '" + graph.name() + "'", rule);
+    for (size_t i = 0; i < actual.size(); ++i)
+      compatible(input_of(graph, i), *actual[i], "input " + std::to_string(i) + " of " + role + " '" + graph.name() + "'", rule);
   }
   // Checks the outputs of a loop's body against the inputs that they update.
-  void kept(const Graph& body, const ControlFlow& flow) const {
+  void body_outputs(const Graph& body, const ControlFlow& flow) const {
     const size_t expected = flow.carried + flow.state;
     if (body.outputs().size() != expected)
       throw GraphError(node,
                        "outputs of body '" + body.name() + "': " + std::to_string(expected) + " expected (" +
-                           counted(flow.carried, "carried value") + ", " + counted(flow.state, "state value") + "), given " +
+                           count_text(flow.carried, "carried value") + ", " + count_text(flow.state, "state value") + "), given " +
                            std::to_string(body.outputs().size()),
                        "B2.5");
     for (size_t i = 0; i < expected; ++i)
@@ -93,9 +93,9 @@ struct Checker {
 };
 
 // Sets the inputs and constants of a graph in `known`, for one trial of unknown sizes.
-void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInference& known) {
-  for (size_t i = 0; i < given.size(); ++i)
-    if (const auto shape = merged(given[i], input_of(graph, i).shape))
+void set_known(const Graph& graph, const Shapes& input_shapes, size_t trial, ShapeInference& known) {
+  for (size_t i = 0; i < input_shapes.size(); ++i)
+    if (const auto shape = merge_known_sizes(input_shapes[i], input_of(graph, i).shape))
       set_trial(known, graph.inputs()[i], input_of(graph, i).dtype, *shape, trial);
   for (size_t i = 0; i < graph.values().size(); ++i) {
     const auto& constant = graph.values()[i].constant;
@@ -103,84 +103,85 @@ void set_known(const Graph& graph, const Shapes& given, size_t trial, ShapeInfer
   }
 }
 
-// Infers the outputs of a node without control flow; `certain`: its inputs have their final shapes. Returns false if the outputs have trial
-// sizes.
-bool infer_node(const Graph& graph, const GraphNode& node, bool certain, size_t trial, ShapeInference& known) {
-  if (certain) known.check(node);
-  const bool is_open = !certain && has_open_rank(graph, node);
-  const bool late = is_late(node);
-  bool ran = false;
+// Infers the outputs of a node without control flow; `is_final`: its inputs have their final shapes. Returns false if the outputs have
+// trial sizes.
+bool infer_node(const Graph& graph, const GraphNode& node, bool is_final, size_t trial, ShapeInference& known) {
+  if (is_final) known.check(node);
+  const bool is_open = !is_final && has_open_rank(graph, node);
+  const bool deferred = is_deferred(node);
+  bool succeeded = false;
   try {
-    if (late) {
-      ran = node.compound->infer_late(graph, node, known);
+    if (deferred) {
+      succeeded = node.compound->infer_deferred_shapes(graph, node, known);
     } else if (!is_open) {
-      ran = known.run(node);
-      if (ran) known.evaluate(node);
+      succeeded = known.run(node);
+      if (succeeded) known.evaluate(node);
     }
   } catch (const UnsupportedError&) {
     throw;  // dtype and attribute errors hold for all sizes
   } catch (const Error&) {
     const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
-    if (certain && !reads_elements) throw;
-    ran = false;
+    if (is_final && !reads_elements) throw;
+    succeeded = false;
   }
-  if (!ran && !late && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, trial);
+  if (!succeeded && !deferred && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, trial);
   for (const ValueId output : node.outputs)
     if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
       set_trial(known, output, graph.value(output).dtype, *shape, trial);
-  return ran;
+  return succeeded;
 }
 
 // Infers a graph in one trial, except the outputs of control nodes; `exact`: the input sizes hold in every call. A violated shape rule is
 // an error if all of the node's inputs are exact; otherwise the trial gives no result.
 void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& known) {
-  std::vector<bool> tried(graph.values().size(), false);
-  for (const ValueId input : graph.inputs()) tried[static_cast<size_t>(input)] = !exact;
+  std::vector<bool> is_trial(graph.values().size(), false);
+  for (const ValueId input : graph.inputs()) is_trial[static_cast<size_t>(input)] = !exact;
   for (const GraphNode& node : graph.nodes()) {
-    const bool certain =
-        exact && std::ranges::none_of(node.inputs, [&](ValueId id) { return id != kAbsent && tried[static_cast<size_t>(id)]; });
-    const bool inferred = !node.control && infer_node(graph, node, certain, trial, known) && certain;
+    const bool is_final =
+        exact && std::ranges::none_of(node.inputs, [&](ValueId id) { return id != kAbsent && is_trial[static_cast<size_t>(id)]; });
+    const bool inferred = !node.control && infer_node(graph, node, is_final, trial, known) && is_final;
     for (const ValueId output : node.outputs) {
       if (output == kAbsent) continue;
       const GraphValue& value = graph.value(output);
       if (node.control && value.shape) set_trial(known, output, value.dtype, *value.shape, trial);  // shape as known without these inputs
-      tried[static_cast<size_t>(output)] = !inferred && !(node.control && exact && value.is_known());
+      is_trial[static_cast<size_t>(output)] = !inferred && !(node.control && exact && value.is_known());
     }
   }
 }
 
 // Returns the shapes of a graph's outputs for these input shapes. Throws GraphError if all are known and a node rejects them.
-Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
+Shapes infer_output_shapes(const Graph& graph, const Shapes& input_shapes) {
   Shapes declared;
   for (size_t j = 0; j < graph.outputs().size(); ++j) declared.push_back(output_of(graph, j).shape);
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
   const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
-  const bool exact = !assumed && std::ranges::all_of(given, is_known);
+  const bool exact = !assumed && std::ranges::all_of(input_shapes, is_known);
   // Known output sizes do not prove that the nodes accept the input sizes, which were unknown when the nodes were added.
-  const bool told_more = exact && !std::ranges::all_of(graph.inputs(), [&](ValueId id) { return is_known(graph.value(id).shape); });
-  if (!told_more && std::ranges::all_of(declared, is_known)) return declared;
+  const bool knows_more = exact && !std::ranges::all_of(graph.inputs(), [&](ValueId id) { return is_known(graph.value(id).shape); });
+  if (!knows_more && std::ranges::all_of(declared, is_known)) return declared;
   ShapeInference trials[kTrials];
   for (size_t t = 0; t < kTrials; ++t) {
     ShapeInference& known = trials[t];
-    set_known(graph, given, t, known);
-    known.set_tried(!exact);
+    set_known(graph, input_shapes, t, known);
+    known.set_uses_trial_sizes(!exact);
     infer_graph(graph, exact, t, known);
   }
   Shapes shapes;
   for (size_t j = 0; j < declared.size(); ++j) {
     const ValueId value = graph.outputs()[j].second;
-    std::array<const TensorDesc*, kTrials> made = {};
-    for (size_t t = 0; t < kTrials; ++t) made[t] = trials[t].desc(value);
-    const auto deduced = common_shape(made);
-    shapes.push_back(deduced ? deduced : declared[j]);
+    std::array<const TensorDesc*, kTrials> descs = {};
+    for (size_t t = 0; t < kTrials; ++t) descs[t] = trials[t].desc(value);
+    const auto common = common_shape(descs);
+    shapes.push_back(common ? common : declared[j]);
   }
   return shapes;
 }
 
 // Deduces the output shapes of a graph that a node runs; a mismatch violates the rule about the node's operands.
-Shapes deduced_for(const std::string& node, std::string_view role, const Graph& graph, const Shapes& given, const char* rule) {
+Shapes infer_inner_outputs(const std::string& node, std::string_view role, const Graph& graph, const Shapes& input_shapes,
+                           const char* rule) {
   try {
-    return deduced_shapes(graph, given);
+    return infer_output_shapes(graph, input_shapes);
   } catch (const GraphError& error) {
     throw GraphError(
         node, std::string(role) + (graph.name().empty() ? "" : " '" + graph.name() + "'") + " cannot run on these inputs: " + error.what(),
@@ -189,30 +190,30 @@ Shapes deduced_for(const std::string& node, std::string_view role, const Graph& 
 }
 
 // Returns the shapes of carried and state values that hold after any number of iterations, including zero.
-Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& given) {
-  const size_t kept = body.outputs().size();
-  Shapes state = given;
-  Shapes next = deduced_for(node, "body", body, state, "B2.5");
+Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& input_shapes) {
+  const size_t num_state = body.outputs().size();
+  Shapes state = input_shapes;
+  Shapes next = infer_inner_outputs(node, "body", body, state, "B2.5");
   for (;;) {
     bool same = true;
-    for (size_t i = 0; i < kept; ++i) {
-      auto either = joined(state[i], next[i]);
-      same = same && either == state[i];
-      state[i] = std::move(either);
+    for (size_t i = 0; i < num_state; ++i) {
+      auto combined = keep_equal_sizes(state[i], next[i]);
+      same = same && combined == state[i];
+      state[i] = std::move(combined);
     }
     if (same) break;
-    next = deduced_shapes(body, state);  // each pass has fewer known sizes
+    next = infer_output_shapes(body, state);  // each pass has fewer known sizes
   }
-  state.resize(kept);
+  state.resize(num_state);
   return state;
 }
 
 }  // namespace
 
 void Graph::check_values(const std::vector<ValueId>& values, const std::string& user) const {
-  for (const ValueId one : values) {
-    if (one == kAbsent) throw GraphError(user, "a value is expected, given None: nothing of what a graph runs on is optional", "B2.13");
-    check_value(one, user);
+  for (const ValueId operand : values) {
+    if (operand == kAbsent) throw GraphError(user, "a value is expected, given None: nothing of what a graph runs on is optional", "B2.13");
+    check_value(operand, user);
   }
 }
 
@@ -223,27 +224,28 @@ void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_vi
   if (graph.get() == this) throw GraphError(user, what + ": graph '" + name_ + "' would run itself", "B2.8");
   if (graph->outputs().empty())
     throw StateError("'" + user + "': " + what + " '" + graph->name() + "' cannot be finished: it has no output", "B2.11");
-  const auto refuse = [&](const std::string& message) { throw GraphError(user, what + " '" + graph->name() + "': " + message, "B2.9"); };
-  if (graph->nodes().empty()) refuse("at least one node expected, given none");
-  std::vector<bool> made(graph->values().size(), false);
+  const auto reject = [&](const std::string& message) { throw GraphError(user, what + " '" + graph->name() + "': " + message, "B2.9"); };
+  if (graph->nodes().empty()) reject("at least one node expected, given none");
+  std::vector<bool> is_listed(graph->values().size(), false);
   for (const auto& [output_name, id] : graph->outputs()) {
     const GraphValue& output = graph->value(id);
-    if (output.constant) refuse("output '" + output_name + "' is a constant; a node (Identity) has to make it");
-    if (output.producer < 0) refuse("output '" + output_name + "' is an input; a node (Identity) has to make it");
-    if (made[static_cast<size_t>(id)]) refuse("value '" + output.name + "' is listed as an output twice");
-    made[static_cast<size_t>(id)] = true;
+    if (output.constant) reject("output '" + output_name + "' is a constant; a node (Identity) has to make it");
+    if (output.producer < 0) reject("output '" + output_name + "' is an input; a node (Identity) has to make it");
+    if (is_listed[static_cast<size_t>(id)]) reject("value '" + output.name + "' is listed as an output twice");
+    is_listed[static_cast<size_t>(id)] = true;
   }
   for (const ValueId id : graph->inputs())
     if (graph->value(id).owned) throw GraphError(graph->value(id).name, "an owned input is an input of the outermost graph", "O6");
   graph->finish();
 }
 
-std::vector<ValueId> Graph::append_control(GraphNode node, std::vector<GraphValue> made) {
-  for (size_t i = 0; i < made.size(); ++i) {
-    exact_ = exact_ && made[i].is_known();
-    for (size_t t = 0; t < kTrials && made[i].shape; ++t) set_trial(*trials_[t], node.outputs[i], made[i].dtype, *made[i].shape, t);
+std::vector<ValueId> Graph::append_control(GraphNode node, std::vector<GraphValue> output_values) {
+  for (size_t i = 0; i < output_values.size(); ++i) {
+    exact_ = exact_ && output_values[i].is_known();
+    for (size_t t = 0; t < kTrials && output_values[i].shape; ++t)
+      set_trial(*trials_[t], node.outputs[i], output_values[i].dtype, *output_values[i].shape, t);
   }
-  return append(std::move(node), std::move(made));
+  return append(std::move(node), std::move(output_values));
 }
 
 std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
@@ -259,11 +261,11 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
   }
   check_values(inputs, node.name);
   const Checker check{node.name};
-  std::vector<const GraphValue*> given;
+  std::vector<const GraphValue*> operands;
   Shapes shapes;
-  for (const ValueId input : inputs) given.push_back(&value(input)), shapes.push_back(value(input).shape);
-  check.inputs(*then, "then", given, "B2.3");
-  check.inputs(*orelse, "else", given, "B2.3");
+  for (const ValueId input : inputs) operands.push_back(&value(input)), shapes.push_back(value(input).shape);
+  check.inputs(*then, "then", operands, "B2.3");
+  check.inputs(*orelse, "else", operands, "B2.3");
   check.count(then->outputs().size(), orelse->outputs().size(), "outputs of else '" + orelse->name() + "', as many as of then", "B2.3");
   for (size_t j = 0; j < then->outputs().size(); ++j) {
     const GraphValue &a = output_of(*then, j), &b = output_of(*orelse, j);
@@ -273,18 +275,18 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
                            to_string(b),
                        "B2.3");
   }
-  const Shapes first = deduced_for(node.name, "then", *then, shapes, "B2.3"),
-               second = deduced_for(node.name, "else", *orelse, shapes, "B2.3");
+  const Shapes first = infer_inner_outputs(node.name, "then", *then, shapes, "B2.3"),
+               second = infer_inner_outputs(node.name, "else", *orelse, shapes, "B2.3");
   node.inputs.push_back(condition);
   node.inputs.insert(node.inputs.end(), inputs.begin(), inputs.end());
   node.control = std::make_shared<ControlFlow>(ControlFlow{ControlFlow::Kind::if_, then, orelse});
-  std::vector<GraphValue> made = name_outputs(node, then->outputs().size(), output_names);
-  for (size_t j = 0; j < made.size(); ++j) {
-    made[j].dtype = output_of(*then, j).dtype;
-    made[j].quantization = output_of(*then, j).quantization;
-    made[j].shape = joined(first[j], second[j]);
+  std::vector<GraphValue> output_values = name_outputs(node, then->outputs().size(), output_names);
+  for (size_t j = 0; j < output_values.size(); ++j) {
+    output_values[j].dtype = output_of(*then, j).dtype;
+    output_values[j].quantization = output_of(*then, j).quantization;
+    output_values[j].shape = keep_equal_sizes(first[j], second[j]);
   }
-  return append_control(std::move(node), std::move(made));
+  return append_control(std::move(node), std::move(output_values));
 }
 
 std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
@@ -300,23 +302,23 @@ std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, cons
   check_values(node.inputs, node.name);
   const Checker check{node.name};
   if (flow.carried == 0) throw GraphError(node.name, "at least one carried value expected, given none", "B2.5");
-  std::vector<const GraphValue*> given;
+  std::vector<const GraphValue*> operands;
   Shapes shapes;
-  for (const ValueId input : node.inputs) given.push_back(&value(input)), shapes.push_back(value(input).shape);
-  check.inputs(*condition, "condition", given, "B2.4");
+  for (const ValueId input : node.inputs) operands.push_back(&value(input)), shapes.push_back(value(input).shape);
+  check.inputs(*condition, "condition", operands, "B2.4");
   check.count(1, condition->outputs().size(), "outputs of condition '" + condition->name() + "'", "B2.4");
   check_condition(output_of(*condition, 0), node.name, "output of condition '" + condition->name() + "'");
-  check.inputs(*body, "body", given, "B2.5");
-  check.kept(*body, flow);
+  check.inputs(*body, "body", operands, "B2.5");
+  check.body_outputs(*body, flow);
   const Shapes results = loop_shapes(node.name, *body, shapes);
   node.control = std::make_shared<ControlFlow>(std::move(flow));
-  std::vector<GraphValue> made = name_outputs(node, node.control->carried, output_names);
-  for (size_t i = 0; i < made.size(); ++i) {
-    made[i].dtype = given[i]->dtype;
-    made[i].quantization = given[i]->quantization;
-    made[i].shape = results[i];
+  std::vector<GraphValue> output_values = name_outputs(node, node.control->carried, output_names);
+  for (size_t i = 0; i < output_values.size(); ++i) {
+    output_values[i].dtype = operands[i]->dtype;
+    output_values[i].quantization = operands[i]->quantization;
+    output_values[i].shape = results[i];
   }
-  return append_control(std::move(node), std::move(made));
+  return append_control(std::move(node), std::move(output_values));
 }
 
 }  // namespace pumice

@@ -10,11 +10,11 @@
 namespace pumice {
 namespace {
 
-void check_shape(const std::string& name, const Shape& declared, const Shape& given) {
-  bool fits = declared.size() == given.size();
-  for (size_t axis = 0; fits && axis < given.size(); ++axis)
-    fits = declared[axis] == kUnknownSize || given[axis] == kUnknownSize || declared[axis] == given[axis];
-  if (!fits) throw GraphError(name, "the output is declared of shape " + shape_text(declared) + "; its value is of " + shape_text(given));
+void check_shape(const std::string& name, const Shape& declared, const Shape& actual) {
+  bool fits = declared.size() == actual.size();
+  for (size_t axis = 0; fits && axis < actual.size(); ++axis)
+    fits = declared[axis] == kUnknownSize || actual[axis] == kUnknownSize || declared[axis] == actual[axis];
+  if (!fits) throw GraphError(name, "the output is declared of shape " + shape_text(declared) + "; its value is of " + shape_text(actual));
 }
 
 struct ShapeCheck : NodeCheck {
@@ -32,26 +32,26 @@ void check_type(const std::string& name, const GraphValue& value, const Declared
   if (declared.dtype && *declared.dtype != value.dtype)
     throw GraphError(name, "the output is declared of " + std::string(pumice::name(*declared.dtype)) + "; its value is of " +
                                std::string(pumice::name(value.dtype)));
-  const Quantization &wanted = declared.quantization, &given = value.quantization;
-  const bool scales = wanted.scale.empty() || wanted.scale == given.scale;
-  const bool zeros = !wanted.zero_point || (!given.scale.empty() && *wanted.zero_point == given.zero_point.value_or(0));
+  const Quantization &expected = declared.quantization, &actual = value.quantization;
+  const bool scales = expected.scale.empty() || expected.scale == actual.scale;
+  const bool zeros = !expected.zero_point || (!actual.scale.empty() && *expected.zero_point == actual.zero_point.value_or(0));
   if (!scales || !zeros)
-    throw GraphError(name, "the output is declared of " + to_string(wanted) + "; its value is of " +
-                               (given.scale.empty() ? "no scale" : to_string(given)));
+    throw GraphError(name, "the output is declared of " + to_string(expected) + "; its value is of " +
+                               (actual.scale.empty() ? "no scale" : to_string(actual)));
 }
 
 }  // namespace
 
-ValueId declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared) {
-  const GraphValue& given = graph.value(value);
-  const std::string output = name.empty() ? given.name : name;
-  check_type(output, given, declared);
+ValueId apply_declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared) {
+  const GraphValue& actual = graph.value(value);
+  const std::string output = name.empty() ? actual.name : name;
+  check_type(output, actual, declared);
   if (!declared.shape) return value;
-  if (given.shape) check_shape(output, *declared.shape, *given.shape);
-  if (given.is_known()) return value;
-  const ValueId passed = graph.require(std::make_shared<const ShapeCheck>(output, *declared.shape), {value}, output + "/Require");
-  for (const ValueId id : {value, passed}) graph.refine(id, *declared.shape);
-  return passed;
+  if (actual.shape) check_shape(output, *declared.shape, *actual.shape);
+  if (actual.is_known()) return value;
+  const ValueId checked_value = graph.add_check(std::make_shared<const ShapeCheck>(output, *declared.shape), {value}, output + "/Require");
+  for (const ValueId id : {value, checked_value}) graph.refine(id, *declared.shape);
+  return checked_value;
 }
 
 }  // namespace pumice

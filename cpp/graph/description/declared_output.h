@@ -18,6 +18,6 @@ struct DeclaredOutput {
 
 // Returns the value to use as the output: `value`, or, if its shape is not known yet, a node that passes it on and checks it at binding.
 // Declared sizes count as known from then on. Throws GraphError, naming the output, if the declaration contradicts known facts.
-ValueId declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared);
+ValueId apply_declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared);
 
 }  // namespace pumice

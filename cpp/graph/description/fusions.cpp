@@ -51,13 +51,13 @@ FusionSet FusionSet::all() {
 FusionSet FusionSet::named(const std::vector<std::string>& names) {
   uint32_t bits = 0;
   for (const std::string& name : names) {
-    const auto found = std::ranges::find(kFusions, name, &FusionKind::name);
-    if (found == kFusions.end()) {
+    const auto match = std::ranges::find(kFusions, name, &FusionKind::name);
+    if (match == kFusions.end()) {
       std::string all;
       for (const FusionKind& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
       throw Error("fuse: the names of fusions expected, " + all + "; given '" + name + "'");
     }
-    bits |= uint32_t{1} << (found - kFusions.begin());
+    bits |= uint32_t{1} << (match - kFusions.begin());
   }
   return FusionSet(bits);
 }

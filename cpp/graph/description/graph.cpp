@@ -26,18 +26,18 @@ size_t counted_input(const OperatorRow& row) {
 }
 
 // Placeholder elements (a 1) for a tensor whose elements are known only at run time.
-HostTensor one_of(DType dtype, Shape shape) {
+HostTensor placeholder_ones(DType dtype, Shape shape) {
   HostWriter writer(TensorDesc(dtype, std::move(shape)));
   writer.store(0, 1.0);
   return writer.take();
 }
 
-// Returns the output dtypes by running the node's rule on inputs of size 1 with elements of 1: dtypes do not depend on sizes. as_known:
+// Returns the output dtypes by running the node's rule on inputs of size 1 with elements of 1: dtypes do not depend on sizes. keep_rank:
 // inputs keep their known rank, since an operator may accept no other rank. Returns an empty vector if no rank works.
-std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
+std::vector<std::optional<TensorDesc>> run_dtype_rule(const GraphNode& node, const std::vector<GraphValue>& values, bool keep_rank) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
     const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
-    const auto first_rank = static_cast<int>(as_known && first && first->shape ? first->shape->size() : rank);
+    const auto first_rank = static_cast<int>(keep_rank && first && first->shape ? first->shape->size() : rank);
     if (first_rank < node.row->schema.min_rank || first_rank > node.row->schema.max_rank) continue;
     std::vector<TensorDesc> descs(node.inputs.size());
     std::vector<const TensorDesc*> inputs(node.inputs.size());
@@ -47,17 +47,17 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
       if (node.inputs[i] == kAbsent) continue;
       const bool reads = has_bit(node.row->host_inputs, i);
       const GraphValue& value = values[static_cast<size_t>(node.inputs[i])];
-      const bool known = as_known && value.shape && !reads;
+      const bool known = keep_rank && value.shape && !reads;
       const auto tried = known ? trial_desc(value.dtype, *value.shape, 0) : std::nullopt;
       descs[i] = tried ? *tried : TensorDesc(value.dtype, Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
       inputs[i] = &descs[i];
       if (!reads) continue;
-      elements[i] = one_of(descs[i].dtype, descs[i].shape);
+      elements[i] = placeholder_ones(descs[i].dtype, descs[i].shape);
       hosts[i] = &elements[i];
     }
     try {
       ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-      find_outputs(*node.row, context);
+      infer_outputs(*node.row, context);
       return context.take_outputs();
     } catch (const GraphError&) {
       continue;  // wrong rank, or the rule reads elements
@@ -67,14 +67,14 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
 }
 
 // Returns the dtype of an output whose rule could not run: the dtype of an input with the same set of dtypes.
-DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
-  for (const bool as_known : {true, false}) {
-    const auto given = rule_dtypes(node, values, as_known);
-    if (output < given.size() && given[output]) return given[output]->dtype;
+DType guess_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
+  for (const bool keep_rank : {true, false}) {
+    const auto rule_outputs = run_dtype_rule(node, values, keep_rank);
+    if (output < rule_outputs.size() && rule_outputs[output]) return rule_outputs[output]->dtype;
   }
   const auto& roles = node.row->schema.inputs;
-  const auto& made = node.row->schema.outputs;
-  const DTypeSet set = made.empty() ? 0 : made[std::min(output, made.size() - 1)].dtypes;
+  const auto& output_roles = node.row->schema.outputs;
+  const DTypeSet set = output_roles.empty() ? 0 : output_roles[std::min(output, output_roles.size() - 1)].dtypes;
   for (int i = 0; i < kDTypeCount; ++i)
     if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
   for (const bool alike : {true, false})
@@ -85,7 +85,7 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
 }
 
 // Whether the node reads input elements that are known only at run time.
-bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
+bool lacks_host_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] != kAbsent && has_bit(node.row->host_inputs, i) && !known.host(node.inputs[i])) return true;
   return false;
@@ -93,8 +93,8 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
 
 // Returns the elements that the operator guesses for an input known only at run time; `x`: the shape of the node's input 0.
 HostTensor guessed_elements(const GraphNode& node, const TensorDesc& input, const Shape& x) {
-  int64_t first = node.row->guess == HostGuess::shape ? -1 : 1, others = 1;
-  if (node.row->guess == HostGuess::parts && !x.empty()) {
+  int64_t first = node.row->assumed_values == AssumedHostValues::shape ? -1 : 1, others = 1;
+  if (node.row->assumed_values == AssumedHostValues::parts && !x.empty()) {
     const auto rank = static_cast<int64_t>(x.size()), axis = node.attributes.integer("axis");
     first = x[static_cast<size_t>(((axis % rank) + rank) % rank)], others = 0;
   }
@@ -114,13 +114,13 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     hosts[i] = known.host(node.inputs[i]);
     if (!inputs[i]) return {};
     if (hosts[i] || !has_bit(node.row->host_inputs, i)) continue;
-    if (inputs[i]->elements() > kMostDemandedElements) return {};  // too many to be sizes or counts
+    if (inputs[i]->elements() > kMaxRequiredHostElements) return {};  // too many to be sizes or counts
     guesses[i] = guessed_elements(node, *inputs[i], inputs[0]->shape);
     hosts[i] = &guesses[i];
   }
   try {
     ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-    find_outputs(*node.row, context);
+    infer_outputs(*node.row, context);
     return context.take_outputs();
   } catch (const GraphError&) {
     return {};  // other elements might work
@@ -129,7 +129,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
 
 // Returns the shape of an elementwise node's result if no trial sizes fit all inputs: its rank follows from the input ranks. Returns
 // nullopt if the node is not elementwise or a rank is unknown.
-std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphValue>& values) {
+std::optional<Shape> elementwise_shape(const GraphNode& node, const std::vector<GraphValue>& values) {
   std::vector<const Shape*> shapes;
   for (const ValueId input : node.inputs) {
     if (input == kAbsent) continue;
@@ -142,7 +142,7 @@ std::optional<Shape> map_shape(const GraphNode& node, const std::vector<GraphVal
 }
 
 // Returns a description for the schema's checks of dtype and rank; an unknown rank becomes one that fits.
-TensorDesc checked_desc(const GraphValue& value, int min_rank) {
+TensorDesc schema_desc(const GraphValue& value, int min_rank) {
   return {value.dtype, Shape(value.shape ? value.shape->size() : static_cast<size_t>(min_rank), 1)};
 }
 
@@ -150,20 +150,20 @@ TensorDesc checked_desc(const GraphValue& value, int min_rank) {
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
   for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
-  named_trials_ = std::make_unique<NamedTrials>();
+  named_trial_sizes_ = std::make_unique<NamedTrialSizes>();
 }
 
 // Graphs that reference each other may form chains of thousands, so they are released in a loop, not recursively.
 Graph::~Graph() {
-  std::vector<std::shared_ptr<const ControlFlow>> held;
+  std::vector<std::shared_ptr<const ControlFlow>> released;
   const auto take = [&](std::vector<GraphNode>& nodes) {
     for (GraphNode& node : nodes)
-      if (node.control) held.push_back(std::move(node.control));
+      if (node.control) released.push_back(std::move(node.control));
   };
   take(nodes_);
-  while (!held.empty()) {
-    const auto control = std::const_pointer_cast<ControlFlow>(std::move(held.back()));
-    held.pop_back();
+  while (!released.empty()) {
+    const auto control = std::const_pointer_cast<ControlFlow>(std::move(released.back()));
+    released.pop_back();
     if (control.use_count() > 1) continue;
     if (control->first == control->second) control->second.reset();
     for (auto* graph : {&control->first, &control->second})
@@ -177,9 +177,9 @@ void Graph::check_changeable() const {
 
 // Returns the first unused name of stem<number>, stem<number + 1>, ...
 template <typename Names>
-static std::string free_name(const std::string& stem, size_t number, const Names& taken) {
+static std::string unused_name(const std::string& stem, size_t number, const Names& used_names) {
   std::string name = stem + std::to_string(number);
-  while (taken.contains(name)) name = stem + std::to_string(++number);
+  while (used_names.contains(name)) name = stem + std::to_string(++number);
   return name;
 }
 
@@ -189,25 +189,25 @@ void Graph::check_value(ValueId value, const std::string& user) const {
 }
 
 // Renames a value with a generated name to free that name.
-void Graph::make_way(const std::string& name) {
-  const auto chosen = chosen_names_.find(name);
-  if (chosen == chosen_names_.end()) return;
+void Graph::free_generated_name(const std::string& name) {
+  const auto chosen = generated_names_.find(name);
+  if (chosen == generated_names_.end()) return;
   const ValueId id = chosen->second;
-  std::string other = free_name(value(id).constant ? "constant_" : "value_", values_.size(), value_names_);
-  chosen_names_.erase(chosen);
+  std::string other = unused_name(value(id).constant ? "constant_" : "value_", values_.size(), value_names_);
+  generated_names_.erase(chosen);
   value_names_.erase(name);
   value_names_.insert(other);
-  chosen_names_.emplace(other, id);
+  generated_names_.emplace(other, id);
   values_[static_cast<size_t>(id)].name = std::move(other);
 }
 
 ValueId Graph::add_value(GraphValue value) {
   const auto id = static_cast<ValueId>(values_.size());
   if (value.name.empty()) {
-    value.name = free_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
-    chosen_names_.emplace(value.name, id);
+    value.name = unused_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
+    generated_names_.emplace(value.name, id);
   } else {
-    make_way(value.name);
+    free_generated_name(value.name);
   }
   if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
   values_.push_back(std::move(value));
@@ -225,7 +225,7 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws if the tensor is too large
   std::vector<std::optional<TensorDesc>> tried;
   if (value.shape)
-    for (const Shape& sizes : named_trials_->of(*value.shape, value.dimension_names)) tried.push_back(trial_desc(dtype, sizes, 0));
+    for (const Shape& sizes : named_trial_sizes_->of(*value.shape, value.dimension_names)) tried.push_back(trial_desc(dtype, sizes, 0));
   const bool known = value.is_known() && !traits.assumed;
   const ValueId id = add_value(std::move(value));
   for (size_t t = 0; t < tried.size(); ++t)
@@ -253,20 +253,20 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   for (size_t t = 0; t < trials; ++t) {
     for (const ValueId output : node.outputs) trials_[t]->forget(output);  // left over from a rejected node
     if (is_open) continue;
-    trials_[t]->set_tried(!exact_);
+    trials_[t]->set_uses_trial_sizes(!exact_);
     try {
       ran[t] = trials_[t]->run(node);
       if (ran[t]) trials_[t]->evaluate(node);
     } catch (const UnsupportedError&) {
       throw;  // dtype and attribute errors hold for all sizes
     } catch (const Error&) {
-      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // otherwise the trial sizes may be at fault
+      if (exact_ && !lacks_host_elements(node, *trials_[t])) throw;  // otherwise the trial sizes may be at fault
       ran[t] = false;
     }
     ran[t] = ran[t] || (!exact_ && trials_[t]->assume(node, first_dtype, t));
   }
   std::vector<std::optional<TensorDesc>> guessed, other;
-  if (!is_open && !ran[0] && lacks_elements(node, *trials_[0])) {
+  if (!is_open && !ran[0] && lacks_host_elements(node, *trials_[0])) {
     guessed = guessed_descs(node, *trials_[0]);
     other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
     exact_ = false;
@@ -279,17 +279,17 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       for (size_t t = 0; t < kTrials; ++t) set_trial(*trials_[t], id, outputs[i].dtype, *outputs[i].shape, t);
       continue;
     }
-    std::array<const TensorDesc*, kTrials> made = {};
+    std::array<const TensorDesc*, kTrials> trial_descs = {};
     for (size_t t = 0; t < kTrials; ++t)
-      if (ran[t]) made[t] = trials_[t]->desc(id);
-    const TensorDesc* a = made[0];
-    if (exact_) made[1] = a;
-    const auto known = std::ranges::find_if(made, [](const TensorDesc* desc) { return desc != nullptr; });
-    outputs[i].shape = common_shape(made);
-    if (!exact_ && !outputs[i].shape && (outputs[i].shape = map_shape(node, values_)))
+      if (ran[t]) trial_descs[t] = trials_[t]->desc(id);
+    const TensorDesc* a = trial_descs[0];
+    if (exact_) trial_descs[1] = a;
+    const auto known = std::ranges::find_if(trial_descs, [](const TensorDesc* desc) { return desc != nullptr; });
+    outputs[i].shape = common_shape(trial_descs);
+    if (!exact_ && !outputs[i].shape && (outputs[i].shape = elementwise_shape(node, values_)))
       for (size_t t = 0; t < kTrials; ++t)
-        if (!ran[t]) set_trial(*trials_[t], id, likely_dtype(node, i, values_), *outputs[i].shape, t);
-    outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
+        if (!ran[t]) set_trial(*trials_[t], id, guess_dtype(node, i, values_), *outputs[i].shape, t);
+    outputs[i].dtype = known != trial_descs.end() ? (*known)->dtype : guess_dtype(node, i, values_);
     if (!exact_ || !a) continue;
     for (size_t t = 1; t < kTrials; ++t) {  // an input with unknown sizes may be added later
       trials_[t]->set(id, *a);
@@ -298,8 +298,8 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   }
 }
 
-std::string Graph::node_name(std::string_view op, std::string given) const {
-  std::string name = given.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(given);
+std::string Graph::node_name(std::string_view op, std::string requested_name) const {
+  std::string name = requested_name.empty() ? unused_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(requested_name);
   if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
   return name;
 }
@@ -312,20 +312,23 @@ void Graph::check_output_names(const std::string& node, size_t count, const std:
 // Assigns ids to the node's outputs and returns their values, with names.
 std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
   check_output_names(node.name, count, names);
-  std::vector<GraphValue> made(count);
+  std::vector<GraphValue> output_values(count);
   for (size_t i = 0; i < count; ++i) {
-    made[i].producer = static_cast<int32_t>(nodes_.size());
-    made[i].name = i < names.size() && !names[i].empty() ? names[i] : count == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
-    if (is_taken(made[i].name)) throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
+    output_values[i].producer = static_cast<int32_t>(nodes_.size());
+    output_values[i].name = i < names.size() && !names[i].empty() ? names[i]
+                            : count == 1                          ? node.name + ":0"
+                                                                  : node.name + ":" + std::to_string(i);
+    if (is_taken(output_values[i].name))
+      throw GraphError(node.name, "makes '" + output_values[i].name + "', but there is another value of this name");
     for (size_t j = 0; j < i; ++j)
-      if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
+      if (output_values[j].name == output_values[i].name) throw GraphError(node.name, "makes '" + output_values[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
   }
-  return made;
+  return output_values;
 }
 
-std::vector<ValueId> Graph::append(GraphNode node, std::vector<GraphValue> made) {
-  for (auto& value : made) add_value(std::move(value));
+std::vector<ValueId> Graph::append(GraphNode node, std::vector<GraphValue> output_values) {
+  for (auto& value : output_values) add_value(std::move(value));
   node_names_.insert(node.name);
   nodes_.push_back(std::move(node));
   return nodes_.back().outputs;
@@ -339,23 +342,23 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   if (!node.row) throw UnsupportedError("node '" + (name.empty() ? node_name(op, {}) : name) + "': operator " + std::string(op));
   node.name = node_name(op, std::move(name));
   std::vector<TensorDesc> descs(inputs.size());
-  std::vector<const TensorDesc*> given(inputs.size());
+  std::vector<const TensorDesc*> input_descs(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == kAbsent) continue;
     check_value(inputs[i], node.name);
-    descs[i] = checked_desc(value(inputs[i]), i == 0 ? node.row->schema.min_rank : 0);
-    given[i] = &descs[i];
+    descs[i] = schema_desc(value(inputs[i]), i == 0 ? node.row->schema.min_rank : 0);
+    input_descs[i] = &descs[i];
   }
   node.attributes = checked_attributes(*node.row, node.name, attributes);
-  check_inputs(*node.row, node.name, given, outputs);
+  check_inputs(*node.row, node.name, input_descs, outputs);
   node.inputs = std::move(inputs);
   node.origin = origin_;
-  if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
-    return add_counted(std::move(node), output_names);
+  if (!node.row->counted_operator.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
+    return add_data_dependent(std::move(node), output_names);
   check_constant_indices(node);
-  std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
-  infer(node, made);
-  return append(std::move(node), std::move(made));
+  std::vector<GraphValue> output_values = name_outputs(node, outputs, output_names);
+  infer(node, output_values);
+  return append(std::move(node), std::move(output_values));
 }
 
 // Rejects constant indices that are out of range, as far as the indexed sizes are known.
@@ -373,12 +376,14 @@ void Graph::check_constant_indices(const GraphNode& node) const {
 
 // Adds a node whose output size is a count of nonzero elements. The count becomes a separate value; the host reads it if the elements are
 // on the device.
-std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
+std::vector<ValueId> Graph::add_data_dependent(GraphNode node, std::vector<std::string> output_names) {
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
   try {
     const ValueId counted = node.inputs[counted_input(*node.row)];
-    const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
+    const auto is_count = [&](const GraphNode& node_of_graph) {
+      return node_of_graph.row && node_of_graph.row->name == kCountNonZero && node_of_graph.inputs[0] == counted;
+    };
     const auto known = std::ranges::find_if(nodes_, is_count);
     const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
     if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // the size may be 1 in all trials
@@ -391,7 +396,7 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
       trials_[t]->set_host(counts[0], writer.take());
     }
     node.inputs.insert(node.inputs.end(), counts.begin(), counts.end());
-    return add(node.row->counted, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));
+    return add(node.row->counted_operator, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));
   } catch (...) {
     truncate(nodes, values);
     exact_ = exact;
@@ -426,7 +431,7 @@ void Graph::finish() {
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
-  named_trials_.reset();
+  named_trial_sizes_.reset();
   constants_.clear();
 }
 

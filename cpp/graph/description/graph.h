@@ -15,7 +15,7 @@
 
 namespace pumice {
 
-class NamedTrials;
+class NamedTrialSizes;
 class ShapeInference;
 
 // Initial values of a loop. Carried values are updated by each iteration and returned at the end; state is updated but not returned;
@@ -71,11 +71,11 @@ class Graph {
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
   // Adds a check for a compound operation: a node that returns its first input and runs the check at binding.
-  ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
+  ValueId add_check(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
   // Adds known sizes to a value's shape; sizes that are already known stay.
   void refine(ValueId value, const Shape& shape);
   // Adds a copy of another graph's node with other inputs; `outputs`: its original outputs, whose names and scales are kept.
-  std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs);
+  std::vector<ValueId> copy_node(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError if there are no outputs.
   bool finished() const { return finished_; }
 
@@ -93,25 +93,25 @@ class Graph {
  private:
   std::vector<ValueId> add_expanded(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
-  std::vector<ValueId> add_late(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
-                                const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
-  std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
+  std::vector<ValueId> add_deferred(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                    const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_data_dependent(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate(size_t nodes, size_t values);  // removes nodes and values from these indices on
   ValueId add_value(GraphValue value);
-  bool is_taken(const std::string& name) const { return value_names_.contains(name) && !chosen_names_.contains(name); }
-  void make_way(const std::string& name);
+  bool is_taken(const std::string& name) const { return value_names_.contains(name) && !generated_names_.contains(name); }
+  void free_generated_name(const std::string& name);
   void check_changeable() const;
   void check_value(ValueId value, const std::string& user) const;
   void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
   void check_constant_indices(const GraphNode& node) const;
-  std::string node_name(std::string_view op, std::string given) const;
+  std::string node_name(std::string_view op, std::string requested_name) const;
   static void check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names);
   std::vector<GraphValue> name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const;
-  std::vector<ValueId> append(GraphNode node, std::vector<GraphValue> made);
+  std::vector<ValueId> append(GraphNode node, std::vector<GraphValue> output_values);
   void check_values(const std::vector<ValueId>& values, const std::string& user) const;
   void check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const;
-  std::vector<ValueId> append_control(GraphNode node, std::vector<GraphValue> made);
+  std::vector<ValueId> append_control(GraphNode node, std::vector<GraphValue> output_values);
 
   std::string name_;
   std::vector<GraphValue> values_;
@@ -119,10 +119,10 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  std::unordered_map<std::string, ValueId> chosen_names_;  // generated names in value_names_
+  std::unordered_map<std::string, ValueId> generated_names_;  // generated names in value_names_
   // Each trial replaces the unknown sizes with different numbers; a size that is equal in all trials is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
-  std::unique_ptr<NamedTrials> named_trials_;
+  std::unique_ptr<NamedTrialSizes> named_trial_sizes_;
   std::deque<HostTensor> constants_;          // constants of all trials, which point to them
   std::shared_ptr<const NodeOrigin> origin_;  // origin of the nodes being added
   bool exact_ = true;                         // no unknown sizes: one trial suffices and its errors are real

@@ -26,17 +26,17 @@ bool GraphValue::is_known() const {
   return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
 }
 
-Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
-  if (given == Quantization{}) return given;
-  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
-  if (given.scale.empty()) fail("a zero point or a channel axis is given without a scale");
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization parameters) {
+  if (parameters == Quantization{}) return parameters;
+  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(parameters)); };
+  if (parameters.scale.empty()) fail("a zero point or a channel axis is given without a scale");
   if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
-  if (given.channel_axis && !shape) fail("a channel axis needs a known rank");
-  Shape sizes = given.channel_axis ? *shape : Shape{};
-  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // assumes as many channels as scales
+  if (parameters.channel_axis && !shape) fail("a channel axis needs a known rank");
+  Shape sizes = parameters.channel_axis ? *shape : Shape{};
+  std::ranges::replace(sizes, kUnknownSize, std::ssize(parameters.scale));  // assumes as many channels as scales
   TensorDesc desc(dtype, std::move(sizes));
-  desc.quantized(given);
-  const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
+  desc.quantized(parameters);
+  const int64_t zero = parameters.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
   const int64_t span = int64_t{1} << (bits(dtype) - sign);
   if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
   desc.zero_point = zero;

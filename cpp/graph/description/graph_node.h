@@ -17,8 +17,6 @@ namespace pumice {
 
 class CompoundOperation;
 
-inline constexpr int64_t kUnknownSize = -1;
-
 using ValueId = int32_t;
 inline constexpr ValueId kAbsent = -1;
 // Index of a value in vectors with one entry per value.
@@ -35,7 +33,7 @@ struct GraphValue {
   int32_t producer = -1;           // node index; -1 for inputs and constants
   bool owned = false;              // an input that is bound at initialisation only
   bool assumed = false;            // an input of a graph that a node runs: its sizes come from trials and need not hold
-  bool wide = false;               // a constant that stays float32 in a float16 program
+  bool fp32 = false;               // a constant that stays float32 in a float16 program
   Quantization quantization = {};  // no scale: not quantised
 
   bool is_known() const;  // all sizes
@@ -58,7 +56,7 @@ struct ControlFlow {
 
 // Completes the quantization parameters of a tensor with a zero point; empty ones stay empty. Throws GraphError if they do not fit the
 // dtype or shape.
-Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization parameters);
 
 // The caller's node and operation that was expanded, for error messages.
 struct NodeOrigin {
@@ -74,8 +72,9 @@ struct GraphNode {
   std::shared_ptr<const ControlFlow> control = nullptr;    // set for IF and WHILE
   std::shared_ptr<const NodeOrigin> origin = nullptr;      // null if the caller added the node
   std::shared_ptr<const NodeCheck> requirement = nullptr;  // set for a node that checks its first input and returns it
-  bool tentative = false;                       // needed only for its shape: if the node cannot run on its inputs, its output is empty
-  const CompoundOperation* compound = nullptr;  // set for a node that represents a whole operation until shapes are known; see is_late()
+  bool may_fail = false;  // needed only for its shape: if the node cannot run on its inputs, its output is empty
+  const CompoundOperation* compound =
+      nullptr;  // set for a node that represents a whole operation until shapes are known; see is_deferred()
 
   std::string_view op() const { return control ? control->op() : row->name; }
   // The inputs from which output 0 is computed: a check node only returns its first input.
@@ -83,7 +82,7 @@ struct GraphNode {
 };
 
 // Whether the node is expanded once its input shapes are known.
-inline bool is_late(const GraphNode& node) {
+inline bool is_deferred(const GraphNode& node) {
   return node.compound != nullptr;
 }
 

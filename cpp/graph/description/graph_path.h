@@ -9,7 +9,7 @@
 namespace pumice {
 
 // Returns the path element of a graph: "If 'choice', then 'double'".
-inline std::string path_part(std::string_view op, const std::string& node, std::string_view role, const std::string& graph) {
+inline std::string path_element(std::string_view op, const std::string& node, std::string_view role, const std::string& graph) {
   return std::string(op) + " '" + node + "', " + std::string(role) + (graph.empty() ? "" : " '" + graph + "'");
 }
 
@@ -18,32 +18,32 @@ inline std::string path_begin(const std::string& outermost) {
   return outermost.empty() ? "in " : "in '" + outermost + "' / ";
 }
 
-// Rethrows the current exception `error` with the path `place` added; rethrows it unchanged if the path is empty.
-template <typename PlacedError>
-[[noreturn]] void throw_placed(const std::string& place, const PlacedError& error) {
-  if (!place.empty()) throw PlacedError(place, error);
+// Rethrows the current exception `error` with the path `path_text` added; rethrows it unchanged if the path is empty.
+template <typename ErrorWithPath>
+[[noreturn]] void rethrow_with_path(const std::string& path_text, const ErrorWithPath& error) {
+  if (!path_text.empty()) throw ErrorWithPath(path_text, error);
   throw;
 }
 
 // Runs `work` for a nested graph and adds its path to errors; `path()` is empty for the outermost graph.
 template <typename Path, typename Work>
-decltype(auto) told_of_path(Path&& path, Work&& work) {
+decltype(auto) with_error_path(Path&& path, Work&& work) {
   try {
     return work();
   } catch (const GraphError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const BindingError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const UnsupportedError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const IndexRangeError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const TimeoutError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const StateError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   } catch (const OutOfMemoryError& error) {
-    throw_placed(path(), error);
+    rethrow_with_path(path(), error);
   }
 }
 

@@ -11,21 +11,21 @@ namespace pumice {
 namespace {
 
 static_assert(kTrialCount == kTrials);
-constexpr size_t kFirstOfLong = 4;
-constexpr uint64_t kMostTried = uint64_t{1} << 26;  // maximum number of elements of an input; keeps derived tensors countable too
-constexpr auto kMostElements = static_cast<uint64_t>(kMaxElements);
+constexpr size_t kFirstLongTrial = 4;
+constexpr uint64_t kMaxTrialElements = uint64_t{1} << 26;  // maximum number of elements of an input; keeps derived tensors countable too
+constexpr auto kMaxTensorElements = static_cast<uint64_t>(kMaxElements);
 
-bool has_more(const Shape& shape, uint64_t most) {
+bool exceeds(const Shape& shape, uint64_t limit) {
   uint64_t elements = 1;
   for (const int64_t size : shape) {
     if (size == 0) return false;
-    if (elements > most / static_cast<uint64_t>(size)) return true;
+    if (elements > limit / static_cast<uint64_t>(size)) return true;
     elements *= static_cast<uint64_t>(size);
   }
   return false;
 }
 
-Shape filled(const Shape& shape, int64_t batch, int64_t size) {
+Shape fill_unknown(const Shape& shape, int64_t batch, int64_t size) {
   Shape sizes = shape;
   for (size_t axis = 0; axis < sizes.size(); ++axis)
     if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? batch : size;
@@ -36,17 +36,17 @@ Shape filled(const Shape& shape, int64_t batch, int64_t size) {
 
 Shape trial_shape(const Shape& shape, size_t trial) {
   int64_t size = trial_sizes().sizes[trial];
-  const bool is_long = trial >= kFirstOfLong && trial < kLargeTrials;
+  const bool is_long = trial >= kFirstLongTrial && trial < kLargeTrials;
   const int64_t batch = is_long && shape.size() == 1 ? size : trial_sizes().batches[trial];
-  Shape sizes = filled(shape, batch, size);
-  while (size > 3 && has_more(sizes, kMostTried)) {  // several large axes would exceed the size limit of a tensor
+  Shape sizes = fill_unknown(shape, batch, size);
+  while (size > 3 && exceeds(sizes, kMaxTrialElements)) {  // several large axes would exceed the size limit of a tensor
     size = std::max<int64_t>(size / 4 | (size & 1), 2);
-    sizes = filled(shape, batch, size);
+    sizes = fill_unknown(shape, batch, size);
   }
-  return has_more(sizes, kMostElements) ? filled(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
+  return exceeds(sizes, kMaxTensorElements) ? fill_unknown(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
 }
 
-std::array<Shape, kTrials> NamedTrials::of(const Shape& shape, const std::vector<std::string>& names) {
+std::array<Shape, kTrials> NamedTrialSizes::of(const Shape& shape, const std::vector<std::string>& names) {
   std::array<Shape, kTrials> trials;
   const auto name_of = [&](size_t axis) { return axis < names.size() && shape[axis] == kUnknownSize ? names[axis] : std::string(); };
   const auto fill = [&](Shape& sizes, size_t trial) {
@@ -60,27 +60,27 @@ std::array<Shape, kTrials> NamedTrials::of(const Shape& shape, const std::vector
   }
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (name_of(axis).empty()) continue;
-    std::array<int64_t, kTrials> own;
-    for (size_t t = 0; t < kTrials; ++t) own[t] = trials[t][axis];
-    sizes_.try_emplace(name_of(axis), own);
+    std::array<int64_t, kTrials> axis_sizes;
+    for (size_t t = 0; t < kTrials; ++t) axis_sizes[t] = trials[t][axis];
+    sizes_.try_emplace(name_of(axis), axis_sizes);
   }
   for (size_t t = 0; t < kTrials; ++t) {
     fill(trials[t], t);  // a name used twice in this input
-    if (has_more(trials[t], kMostElements)) trials[t] = trial_shape(shape, t);
+    if (exceeds(trials[t], kMaxTensorElements)) trials[t] = trial_shape(shape, t);
   }
   return trials;
 }
 
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
   const TensorDesc* first = nullptr;
-  size_t alike = 0;
+  size_t succeeded = 0;
   for (size_t t = 0; t < kLargeTrials; ++t) {
     if (!trials[t]) continue;
     if (!first) first = trials[t];
     if (trials[t]->rank() != first->rank()) return {};
-    ++alike;
+    ++succeeded;
   }
-  if (alike < 2) return {};
+  if (succeeded < 2) return {};
   Shape shape = first->shape;
   for (const TensorDesc* other : trials)
     for (size_t axis = 0; axis < shape.size() && other && other->rank() == first->rank(); ++axis)
@@ -89,18 +89,18 @@ std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& 
 }
 
 std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes) {
-  Shape made;
-  for (const Shape* shape : shapes) made.resize(std::max(made.size(), shape->size()), 1);
-  for (size_t back = 1; back <= made.size(); ++back) {
-    int64_t& size = made[made.size() - back];
+  Shape result;
+  for (const Shape* shape : shapes) result.resize(std::max(result.size(), shape->size()), 1);
+  for (size_t from_end = 1; from_end <= result.size(); ++from_end) {
+    int64_t& size = result[result.size() - from_end];
     for (const Shape* shape : shapes) {
-      const int64_t told = back > shape->size() ? 1 : (*shape)[shape->size() - back];
-      if (told == 1 || told == size) continue;
-      if (told != kUnknownSize && size != 1 && size != kUnknownSize) return {};
-      if (told != kUnknownSize || size == 1) size = told;
+      const int64_t declared = from_end > shape->size() ? 1 : (*shape)[shape->size() - from_end];
+      if (declared == 1 || declared == size) continue;
+      if (declared != kUnknownSize && size != 1 && size != kUnknownSize) return {};
+      if (declared != kUnknownSize || size == 1) size = declared;
     }
   }
-  return made;
+  return result;
 }
 
 void ShapeInference::set(ValueId value, TensorDesc desc) {
@@ -136,7 +136,7 @@ ShapeInference::Known ShapeInference::take(ValueId value) {
   return {descs_.take(value), hosts_.take(value)};
 }
 
-bool ShapeInference::is_still(ValueId value, const Known& known) const {
+bool ShapeInference::is_unchanged(ValueId value, const Known& known) const {
   const TensorDesc* desc = descs_.find(value);
   const HostTensor* host = hosts_.find(value);
   if ((desc != nullptr) != known.desc.has_value() || (host != nullptr) != known.host.has_value()) return false;
@@ -168,7 +168,7 @@ namespace {
 
 // Runs a rule; in its errors, replaces the node with the caller's node.
 template <typename Rule>
-auto told_of_origin(const GraphNode& node, Rule&& rule) {
+auto with_error_origin(const GraphNode& node, Rule&& rule) {
   try {
     return rule();
   } catch (const GraphError& error) {
@@ -189,9 +189,9 @@ void ShapeInference::check(const GraphNode& node) const {
 
 bool ShapeInference::run(const GraphNode& node) {
   if (node.requirement) {
-    const TensorDesc* given = desc(node.inputs[0]);
-    if (given) set(node.outputs[0], TensorDesc(given->dtype, given->shape));
-    return given != nullptr;
+    const TensorDesc* first_input = desc(node.inputs[0]);
+    if (first_input) set(node.outputs[0], TensorDesc(first_input->dtype, first_input->shape));
+    return first_input != nullptr;
   }
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -201,71 +201,71 @@ bool ShapeInference::run(const GraphNode& node) {
     if (!inputs[i] && node.inputs[i] != kAbsent) return false;
   }
   ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-  told_of_origin(node, [&] { find_outputs(*node.row, context); });
+  with_error_origin(node, [&] { infer_outputs(*node.row, context); });
   auto outputs = context.take_outputs();
   for (size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kAbsent && outputs[i]) set(node.outputs[i], std::move(*outputs[i]));
   return true;
 }
 
-void ShapeInference::join_residual(const GraphNode& node, ValueId residual, const std::string& residual_name) {
-  TensorDesc& made = *mutable_desc(node.outputs[0]);
+void ShapeInference::broadcast_residual(const GraphNode& node, ValueId residual, const std::string& residual_name) {
+  TensorDesc& result = *mutable_desc(node.outputs[0]);
   const Shape& other = desc(residual)->shape;
   try {
-    made = TensorDesc(made.dtype, broadcast_shape(made.shape, other));
+    result = TensorDesc(result.dtype, broadcast_shape(result.shape, other));
   } catch (const GraphError&) {
-    throw GraphError(node.name, "its result " + to_string(made.shape) + " and '" + residual_name + "' " + to_string(other) +
+    throw GraphError(node.name, "its result " + to_string(result.shape) + " and '" + residual_name + "' " + to_string(other) +
                                     ", which it is combined with, do not broadcast together");
   }
 }
 
 bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
-  if (node.row->guess != HostGuess::shape || node.inputs.size() < 2) return false;
+  if (node.row->assumed_values != AssumedHostValues::shape || node.inputs.size() < 2) return false;
   const HostTensor* sizes = host(node.inputs[1]);
   if (!sizes || sizes->desc.rank() != 1 || sizes->desc.elements() > kMaxRank) return false;
   Shape shape = sizes->as_int64();
   const bool copies = node.attributes.integer("allowzero") == 0;
   for (int64_t& size : shape)
     if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // -1 or 0: copied from the input or inferred
-  Shape sizes_of_trial = trial_shape(shape, trial);
-  if (has_more(sizes_of_trial, kMostElements)) return false;
-  set(node.outputs[0], TensorDesc(dtype, std::move(sizes_of_trial)));
+  Shape trial_sizes_of_shape = trial_shape(shape, trial);
+  if (exceeds(trial_sizes_of_shape, kMaxTensorElements)) return false;
+  set(node.outputs[0], TensorDesc(dtype, std::move(trial_sizes_of_shape)));
   return true;
 }
 
 // Whether the inputs of evaluate() are known. Most nodes fail here, before anything is allocated for them.
-bool ShapeInference::is_on_host(const GraphNode& node, int64_t most_elements) const {
+bool ShapeInference::is_on_host(const GraphNode& node, int64_t max_elements) const {
   for (const ValueId input : node.inputs)
-    if (input != kAbsent && !host(input) && !(node.row->reads_shapes_alone && desc(input))) return false;
+    if (input != kAbsent && !host(input) && !(node.row->reads_only_shapes && desc(input))) return false;
   for (const ValueId output : node.outputs) {
     const TensorDesc* known = desc(output);
-    if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
+    if (output != kAbsent && (!known || known->elements() > max_elements)) return false;
   }
   return true;
 }
 
-bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
+bool ShapeInference::evaluate(const GraphNode& node, int64_t max_elements) {
   if (node.requirement) {
-    const HostTensor* given = host(node.inputs[0]);
-    if (given) set_host(node.outputs[0], *given);
-    return given != nullptr;
+    const HostTensor* first_input = host(node.inputs[0]);
+    if (first_input) set_host(node.outputs[0], *first_input);
+    return first_input != nullptr;
   }
-  if (!node.row->evaluate || !is_on_host(node, most_elements)) return false;
-  std::vector<HostTensor> described(node.row->reads_shapes_alone ? node.inputs.size() : 0);
+  if (!node.row->evaluate || !is_on_host(node, max_elements)) return false;
+  std::vector<HostTensor> shape_only(node.row->reads_only_shapes ? node.inputs.size() : 0);
   std::vector<const HostTensor*> inputs(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = host(node.inputs[i]);
     if (inputs[i] || node.inputs[i] == kAbsent) continue;
-    described[i].desc = *desc(node.inputs[i]);
-    inputs[i] = &described[i];
+    shape_only[i].desc = *desc(node.inputs[i]);
+    inputs[i] = &shape_only[i];
   }
   std::vector<TensorDesc> descs;
-  if (tried_)  // run() has checked the rule; if sizes are known, passes may have changed the float dtypes since
+  if (uses_trial_sizes_)  // run() has checked the rule; if sizes are known, passes may have changed the float dtypes since
     for (const ValueId output : node.outputs)
       if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
   if (descs.size() != node.outputs.size()) descs.clear();
-  auto results =
-      told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs, tried_, std::move(descs)); });
+  auto results = with_error_origin(
+      node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs, uses_trial_sizes_, std::move(descs)); });
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;

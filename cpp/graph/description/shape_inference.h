@@ -15,7 +15,7 @@
 namespace pumice {
 
 // Maximum number of elements computed on the host: whenever possible, and if shapes depend on them.
-inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
+inline constexpr int64_t kMaxHostElements = 4096, kMaxRequiredHostElements = 1 << 20;
 
 // Trials: shapes are inferred for several choices of the unknown sizes; a size equal in all trials does not depend on them. No single
 // choice suits every node, so a node counts as inferred if two of the first kLargeTrials trials succeed. The remaining trials use sizes of
@@ -24,7 +24,7 @@ inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
 
 // Trial sizes of named input dimensions: the same name gets the same size on any axis, so that rows [N, 1] match images [4, N, 1].
-class NamedTrials {
+class NamedTrialSizes {
  public:
   // Returns an input's sizes in each trial. names: names of its axes, empty if unnamed.
   std::array<Shape, kTrials> of(const Shape& shape, const std::vector<std::string>& names);
@@ -41,7 +41,7 @@ std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes);
 
 // A sparse map from values to facts. Eight dense arrays for a large graph would take megabytes that the OS zeroes at each load.
 template <typename T>
-class FactsOfValues {
+class ValueMap {
  public:
   T* find(ValueId value) const {
     const auto at = static_cast<size_t>(value);
@@ -57,10 +57,10 @@ class FactsOfValues {
   }
   std::optional<T> take(ValueId value) {
     T* const fact = find(value);
-    std::optional<T> taken;
-    if (fact) taken = std::move(*fact);
+    std::optional<T> result;
+    if (fact) result = std::move(*fact);
     forget(value);
-    return taken;
+    return result;
   }
   void reserve(size_t values) { facts_.resize(values); }
   const std::vector<std::unique_ptr<T>>& all() const { return facts_; }
@@ -71,8 +71,8 @@ class FactsOfValues {
 
 class ShapeInference {
  public:
-  // `tried`: the sizes are trial sizes.
-  void set_tried(bool tried) { tried_ = tried; }
+  // `uses_trial_sizes`: the sizes are trial sizes.
+  void set_uses_trial_sizes(bool uses_trial_sizes) { uses_trial_sizes_ = uses_trial_sizes; }
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
   // Sets elements, and the description unless set() already did. `host` must outlive this.
@@ -91,13 +91,13 @@ class ShapeInference {
   bool run(const GraphNode& node);
   // Broadcasts the node's first output with the residual of its epilogue, after run(). Throws GraphError naming the residual if they do not
   // broadcast.
-  void join_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
-  // For a node that could not run: assumes an output of this dtype with whatever is known. If input 1 is its shape (HostGuess::shape),
-  // known sizes are used and others come from the trial. Returns false if nothing is known.
+  void broadcast_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
+  // For a node that could not run: assumes an output of this dtype with whatever is known. If input 1 is its shape
+  // (AssumedHostValues::shape), known sizes are used and others come from the trial. Returns false if nothing is known.
   bool assume(const GraphNode& node, DType dtype, size_t trial);
   // Computes the outputs on the host, after run(). Returns false if an input's elements are unknown on the host, an output has more
-  // elements than `most_elements`, or the operator has no host evaluation.
-  bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
+  // elements than `max_elements`, or the operator has no host evaluation.
+  bool evaluate(const GraphNode& node, int64_t max_elements = kMaxHostElements);
 
   // What is known about a value: its description and, unless it is a constant, its elements.
   struct Known {
@@ -105,15 +105,15 @@ class ShapeInference {
     std::optional<HostTensor> host;
   };
   Known take(ValueId value);  // removes and returns the facts
-  bool is_still(ValueId value, const Known& known) const;
+  bool is_unchanged(ValueId value, const Known& known) const;
 
  private:
   const HostTensor* constant(ValueId value) const;
-  bool is_on_host(const GraphNode& node, int64_t most_elements) const;
+  bool is_on_host(const GraphNode& node, int64_t max_elements) const;
 
-  bool tried_ = false;
-  FactsOfValues<TensorDesc> descs_;
-  FactsOfValues<HostTensor> hosts_;
+  bool uses_trial_sizes_ = false;
+  ValueMap<TensorDesc> descs_;
+  ValueMap<HostTensor> hosts_;
   std::vector<const HostTensor*> constants_;
 };
 

@@ -8,16 +8,16 @@ namespace {
 // random size expressions (tests/graph/test_shape_trials.py), 1 in 1,600 gives equal results for all of these sizes by chance; with only
 // 96, 160, 2 and 0 it was 1 in 30.
 constexpr TrialSizes kDefaultSizes = {{96, 160, 1049, 1728, 132640, 92831, 3, 0}, {2, 3, 7, 4, 9, 11, 5, 0}};
-TrialSizes tried_sizes = kDefaultSizes;
+TrialSizes current_trial_sizes = kDefaultSizes;
 
 }  // namespace
 
 const TrialSizes& trial_sizes() {
-  return tried_sizes;
+  return current_trial_sizes;
 }
 
-void set_trial_sizes(const std::optional<TrialSizes>& tried) {
-  tried_sizes = tried.value_or(kDefaultSizes);
+void set_trial_sizes(const std::optional<TrialSizes>& new_sizes) {
+  current_trial_sizes = new_sizes.value_or(kDefaultSizes);
 }
 
 }  // namespace pumice

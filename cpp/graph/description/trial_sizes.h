@@ -17,6 +17,6 @@ struct TrialSizes {
 };
 const TrialSizes& trial_sizes();
 // None restores the default. Must not run while another thread adds nodes to a graph.
-void set_trial_sizes(const std::optional<TrialSizes>& tried);
+void set_trial_sizes(const std::optional<TrialSizes>& new_sizes);
 
 }  // namespace pumice

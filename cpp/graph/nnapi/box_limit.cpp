@@ -11,14 +11,14 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kLimitScores = 0, kLimitBoxes = 1, kLimitImages = 2, kLimitThreshold = 3, kLimitMost = 4, kLimitMethod = 5,
-                 kLimitOverlap = 6, kLimitSigma = 7, kLimitLeast = 8;
+constexpr size_t kLimitScores = 0, kLimitBoxes = 1, kLimitImages = 2, kLimitThreshold = 3, kLimitMaxBoxes = 4, kLimitMethod = 5,
+                 kLimitIou = 6, kLimitSigma = 7, kLimitMinScore = 8;
 constexpr int64_t kLimitGaussian = 2;
 
-void expect_images(Operands& o) {
-  const auto given = o.facts()[kLimitImages].elements;
-  if (!given) return;
-  for (const int64_t index : given->as_int64())
+void expect_image_indices(Operands& o) {
+  const auto actual = o.facts()[kLimitImages].elements;
+  if (!actual) return;
+  for (const int64_t index : actual->as_int64())
     if (index < 0) o.fail(kLimitImages, "N14.3", "indices of images from 0 on expected; given " + std::to_string(index));
 }
 
@@ -28,7 +28,7 @@ void check_box_limit(Operands& o) {
     o.fail(kLimitMethod, "N14.1", "0 (hard), 1 (linear) or 2 (gaussian) expected; given " + std::to_string(method));
   expect_ranks(o, kLimitScores, 2, 2);
   o.expect_rank(kLimitImages, 1);
-  expect_one_size(o, {{kLimitScores, 0}, {kLimitBoxes, 0}, {kLimitImages, 0}}, "N14.1");
+  expect_equal_sizes(o, {{kLimitScores, 0}, {kLimitBoxes, 0}, {kLimitImages, 0}}, "N14.1");
   const auto classes = o.size(kLimitScores, 1), corners = o.size(kLimitBoxes, 1);
   if (classes && *classes < 2)
     o.fail(kLimitScores, "N14.1", "a background and at least one class expected; given " + o.shape_text(kLimitScores));
@@ -36,7 +36,7 @@ void check_box_limit(Operands& o) {
     o.fail(kLimitBoxes, "N14.1",
            std::to_string(4 * *classes) + " numbers in each row expected, four for each class; given " + o.shape_text(kLimitBoxes));
   check_boxes(o, kLimitBoxes);
-  expect_images(o);
+  expect_image_indices(o);
 }
 
 class BoxLimit {
@@ -47,68 +47,69 @@ class BoxLimit {
   }
 
   void run() {
-    const ValueId boxes = e_.reshaped(in_float32(e_, kLimitBoxes), {rows_, classes_, {4}});
+    const ValueId boxes = e_.reshaped(as_float32(e_, kLimitBoxes), {rows_, classes_, {4}});
     const std::string method = e_.integer(kLimitMethod) == 0 ? "hard" : e_.integer(kLimitMethod) == 1 ? "linear" : "gaussian";
     const Attributes numbers = with({{"method", method},
-                                     {"most", e_.integer(kLimitMost)},
+                                     {"most", e_.integer(kLimitMaxBoxes)},
                                      {"threshold", e_.real(kLimitThreshold)},
-                                     {"least", e_.real(kLimitLeast)},
-                                     {"overlap", e_.real(kLimitOverlap)},
+                                     {"least", e_.real(kLimitMinScore)},
+                                     {"overlap", e_.real(kLimitIou)},
                                      {"sigma", e_.real(kLimitSigma)}});
-    const auto made = e_.add_many("pumice::SuppressBoxes", {boxes, in_float32(e_, kLimitScores), e_[kLimitImages]}, 4, numbers);
-    ValueId chosen = made[0], score = e_.bits_as(made[1], DType::float32);
-    const bool is_limited = e_.integer(kLimitMost) > 0, turns = e_.real(kLimitThreshold) < 0;
-    if (is_limited || turns) {
-      const ValueId order = by_score(chosen, score);
-      if (is_limited) chosen = limited(chosen, order, made[2]);
+    const auto nms_outputs = e_.add_many("pumice::SuppressBoxes", {boxes, as_float32(e_, kLimitScores), e_[kLimitImages]}, 4, numbers);
+    ValueId selected_flags = nms_outputs[0], score = e_.bit_cast_to(nms_outputs[1], DType::float32);
+    const bool is_limited = e_.integer(kLimitMaxBoxes) > 0, may_reorder = e_.real(kLimitThreshold) < 0;
+    if (is_limited || may_reorder) {
+      const ValueId order = sort_by_score(selected_flags, score);
+      if (is_limited) selected_flags = limit_per_image(selected_flags, order, nms_outputs[2]);
       // Soft-NMS may raise negative scores, so it may select boxes in an order that differs from that of their final scores.
-      if (turns) {
-        const ValueId turned = sorted_by(made[3], order);
-        chosen = at(chosen, turned), score = at(score, turned);
+      if (may_reorder) {
+        const ValueId reordered = sort_slots_by(nms_outputs[3], order);
+        selected_flags = gather(selected_flags, reordered), score = gather(score, reordered);
       }
     }
-    give(chosen, score);
+    add_output(selected_flags, score);
   }
 
  private:
-  ValueId at(ValueId id, ValueId places) { return e_.add("Gather", {id, places}, with({{"axis", int64_t{0}}})); }
-  ValueId as_number(ValueId length) { return e_.cast(e_.add("Squeeze", {length, e_.integers({0})}), DType::int32); }
+  ValueId gather(ValueId id, ValueId indices) { return e_.add("Gather", {id, indices}, with({{"axis", int64_t{0}}})); }
+  ValueId to_scalar(ValueId length) { return e_.cast(e_.add("Squeeze", {length, e_.integers({0})}), DType::int32); }
   ValueId number(int64_t value) { return e_.scalar(static_cast<double>(value), DType::int32); }
 
   // Slots by descending score, unselected ones last; ties keep their order.
-  ValueId by_score(ValueId chosen, ValueId score) {
+  ValueId sort_by_score(ValueId selected_flags, ValueId score) {
     const ValueId none = e_.scalar(-std::numeric_limits<double>::infinity(), DType::float32);
-    const ValueId key = e_.add("Where", {e_.add("Greater", {chosen, number(0)}), score, none});
+    const ValueId key = e_.add("Where", {e_.add("Greater", {selected_flags, number(0)}), score, none});
     return e_.add_many("TopK", {key, slots_}, 2, {})[1];
   }
 
   // The same slots stably sorted by `first`.
-  ValueId sorted_by(ValueId first, ValueId order) {
-    return at(order, e_.add_many("TopK", {at(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
+  ValueId sort_slots_by(ValueId first, ValueId order) {
+    return gather(order, e_.add_many("TopK", {gather(first, order), slots_}, 2, with({{"largest", int64_t{0}}}))[1]);
   }
 
   // Removes selected boxes beyond the limit per image. Slots are sorted by image, so those of one image are contiguous.
-  ValueId limited(ValueId chosen, ValueId order, ValueId image_first) {
-    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), as_number(slots_), number(1)}), image_first});
-    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMost))}), DType::int32);
-    const ValueId flags = e_.add("ScatterElements", {chosen, sorted_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
-    return e_.add("Mul", {chosen, flags});
+  ValueId limit_per_image(ValueId selected_flags, ValueId order, ValueId image_first) {
+    const ValueId rank = e_.add("Sub", {e_.add("Range", {number(0), to_scalar(slots_), number(1)}), image_first});
+    const ValueId is_kept = e_.cast(e_.add("Less", {rank, number(e_.integer(kLimitMaxBoxes))}), DType::int32);
+    const ValueId flags =
+        e_.add("ScatterElements", {selected_flags, sort_slots_by(image_first, order), is_kept}, with({{"axis", int64_t{0}}}));
+    return e_.add("Mul", {selected_flags, flags});
   }
 
-  void give(ValueId chosen, ValueId score) {
-    const ValueId found = e_.add("Squeeze", {e_.add("NonZero", {chosen}), e_.integers({0})});
-    const ValueId place = e_.add("Sub", {at(chosen, found), number(1)}), classes = as_number(e_.sizes({classes_}));
-    const ValueId scores = at(score, found);
+  void add_output(ValueId selected_flags, ValueId score) {
+    const ValueId selected = e_.add("Squeeze", {e_.add("NonZero", {selected_flags}), e_.integers({0})});
+    const ValueId box_index = e_.add("Sub", {gather(selected_flags, selected), number(1)}), classes = to_scalar(e_.sizes({classes_}));
+    const ValueId scores = gather(score, selected);
     if (e_.is_quantized(kLimitScores)) {
-      const Quantization quantization = e_.as_operand(kLimitScores);
-      e_.give(e_.quantized(scores, quantization, e_.dtype(kLimitScores)), quantization);
+      const Quantization quantization = e_.operand_quantization(kLimitScores);
+      e_.add_output(e_.quantized(scores, quantization, e_.dtype(kLimitScores)), quantization);
     } else {
-      e_.give(e_.cast(scores, e_.dtype(kLimitScores)));
+      e_.add_output(e_.cast(scores, e_.dtype(kLimitScores)));
     }
     const ValueId corners = e_.reshaped(e_[kLimitBoxes], {e_.product(rows_, classes_), {4}});
-    e_.give(at(corners, place), e_.quantization(kLimitBoxes));
-    e_.give(e_.add("Mod", {place, classes}));
-    e_.give(at(e_[kLimitImages], e_.add("Div", {place, classes})));
+    e_.add_output(gather(corners, box_index), e_.quantization(kLimitBoxes));
+    e_.add_output(e_.add("Mod", {box_index, classes}));
+    e_.add_output(gather(e_[kLimitImages], e_.add("Div", {box_index, classes})));
   }
 
   Expansion& e_;
@@ -120,7 +121,7 @@ void box_limit(Expansion& e) {
   expect_box_type(e, kLimitBoxes, kLimitScores, "N14.1");
   expect_box_scale(e, kLimitBoxes);
   if (const double sigma = e.real(kLimitSigma); e.integer(kLimitMethod) == kLimitGaussian && !(sigma > 0))
-    e.fail(kLimitSigma, "N14.1", "a number above 0 expected, as the method is gaussian; given " + general_text(sigma));
+    e.fail(kLimitSigma, "N14.1", "a number above 0 expected, as the method is gaussian; given " + format_general(sigma));
   BoxLimit(e).run();
 }
 

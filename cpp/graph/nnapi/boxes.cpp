@@ -4,27 +4,27 @@ namespace pumice::nnapi {
 
 void expect_box_scale(const Expansion& e, size_t i) {
   if (e.dtype(i) != DType::uint16) return;
-  const Quantization given = e.quantization(i);
-  if (given.scale != std::vector<float>{kBoxScale} || given.zero_point.value_or(0) != 0)
-    e.fail(i, "ND1", "a scale of 0.125 and a zero point of 0 expected; given " + to_string(given));
+  const Quantization actual = e.quantization(i);
+  if (actual.scale != std::vector<float>{kBoxScale} || actual.zero_point.value_or(0) != 0)
+    e.fail(i, "ND1", "a scale of 0.125 and a zero point of 0 expected; given " + to_string(actual));
 }
 
 void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string_view rule) {
-  const DType given = e.dtype(boxes), beside = e.dtype(other);
-  if (contains(kQuant, beside) ? given == DType::uint16 : given == beside) return;
+  const DType actual = e.dtype(boxes), other_dtype = e.dtype(other);
+  if (contains(kQuant, other_dtype) ? actual == DType::uint16 : actual == other_dtype) return;
   e.fail(boxes, rule,
-         std::string(contains(kQuant, beside) ? "uint16" : name(beside)) + " expected, as operand " + std::to_string(other) + " is of " +
-             std::string(name(beside)) + "; given " + std::string(name(given)));
+         std::string(contains(kQuant, other_dtype) ? "uint16" : name(other_dtype)) + " expected, as operand " + std::to_string(other) +
+             " is of " + std::string(name(other_dtype)) + "; given " + std::string(name(actual)));
 }
 
-ValueId in_float32(Expansion& e, size_t i) {
+ValueId as_float32(Expansion& e, size_t i) {
   return e.cast(e.reals(i), DType::float32);
 }
 
-void give_boxes(Expansion& e, ValueId id, size_t i) {
-  if (!e.is_quantized(i)) return e.give(e.cast(id, e.dtype(i)));
+void add_box_output(Expansion& e, ValueId id, size_t i) {
+  if (!e.is_quantized(i)) return e.add_output(e.cast(id, e.dtype(i)));
   const Quantization quantization{{kBoxScale}, 0, {}};
-  e.give(e.quantized(id, quantization, DType::uint16), quantization);
+  e.add_output(e.quantized(id, quantization, DType::uint16), quantization);
 }
 
 void check_boxes(const Operands& o, size_t i) {
@@ -36,7 +36,7 @@ void check_boxes(const Operands& o, size_t i) {
       o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other ones in box " + std::to_string(k / 4));
 }
 
-void check_images(Operands& o, size_t i, size_t images, std::string_view rule) {
+void check_image_indices(Operands& o, size_t i, size_t images, std::string_view rule) {
   const auto& elements = o.facts()[i].elements;
   if (!elements) return;
   const auto size = o.size(images, 0);

@@ -12,16 +12,16 @@ namespace pumice {
 namespace {
 
 // Ranks to try for operands of unknown rank, in this order: most operations accept one of the first.
-constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
+constexpr size_t kCandidateRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
 
-void refuse_lowering(LowerContext& node) {
+void reject_lowering(LowerContext& node) {
   throw Error("the operation '" + std::string(node.node) + "' has not been expanded");
 }
 
 // Returns the outputs for operands of these ranks; kAbsent for omitted operands.
-std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
-                                         const std::vector<ValueId>& operands, const std::vector<size_t>& ranks,
-                                         const Attributes& declared) {
+std::vector<DeferredOutput> infer_with_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
+                                             const std::vector<ValueId>& operands, const std::vector<size_t>& ranks,
+                                             const Attributes& declared) {
   Graph tried;
   std::vector<ValueId> ids;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -37,7 +37,7 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
     const Shape shape = value.shape.value_or(Shape(ranks[i], kUnknownSize));
     ids.push_back(tried.input("operand " + std::to_string(i), value.dtype, shape, {}, {.quantization = value.quantization}));
   }
-  std::vector<LateOutput> outputs;
+  std::vector<DeferredOutput> outputs;
   for (const nnapi::Output& made : nnapi::Expansion(tried, operation, node, std::move(ids), declared, true).run())
     outputs.push_back({tried.value(made.value).dtype, made.quantization});
   return outputs;
@@ -45,27 +45,27 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
 
 // Returns the ranks to try for operands of unknown rank: first the ranks that the operation's rules imply, then the same rank for all
 // others, then all combinations.
-std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
-                                             const std::vector<ValueId>& operands) {
-  nnapi::Operands told(operation, node, nnapi::facts_of(graph, operands));
-  if (operation.check) operation.check(told);
-  std::vector<size_t> open;
+std::vector<std::vector<size_t>> candidate_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
+                                                 const std::vector<ValueId>& operands) {
+  nnapi::Operands rules_of_operands(operation, node, nnapi::facts_of(graph, operands));
+  if (operation.check) operation.check(rules_of_operands);
+  std::vector<size_t> unknown;
   for (size_t i = 0; i < operands.size(); ++i)
-    if (operands[i] != kAbsent && !told.facts()[i].shape) open.push_back(i);
+    if (operands[i] != kAbsent && !rules_of_operands.facts()[i].shape) unknown.push_back(i);
   std::vector<size_t> known(operands.size(), 0);
   for (size_t i = 0; i < operands.size(); ++i)
-    if (const auto& shape = told.facts()[i].shape) known[i] = shape->size();
+    if (const auto& shape = rules_of_operands.facts()[i].shape) known[i] = shape->size();
   std::vector<std::vector<size_t>> tried;
-  for (const size_t rank : kRanks)
-    for (auto& ranks = tried.emplace_back(known); const size_t i : open) ranks[i] = rank;
-  constexpr size_t kMostOpen = 3;  // if more are unknown, they are inputs of a variadic operation, which have the same rank
-  if (open.size() < 2 || open.size() > kMostOpen) return tried;
-  std::vector<size_t> at(open.size(), 0);
+  for (const size_t rank : kCandidateRanks)
+    for (auto& ranks = tried.emplace_back(known); const size_t i : unknown) ranks[i] = rank;
+  constexpr size_t kMaxUnknownRanks = 3;  // if more are unknown, they are inputs of a variadic operation, which have the same rank
+  if (unknown.size() < 2 || unknown.size() > kMaxUnknownRanks) return tried;
+  std::vector<size_t> at(unknown.size(), 0);
   for (;;) {
     auto& ranks = tried.emplace_back(known);
-    for (size_t k = 0; k < open.size(); ++k) ranks[open[k]] = kRanks[at[k]];
+    for (size_t k = 0; k < unknown.size(); ++k) ranks[unknown[k]] = kCandidateRanks[at[k]];
     size_t k = 0;
-    while (k < at.size() && ++at[k] == std::size(kRanks)) at[k++] = 0;
+    while (k < at.size() && ++at[k] == std::size(kCandidateRanks)) at[k++] = 0;
     if (k == at.size()) return tried;
   }
 }
@@ -76,7 +76,7 @@ class NnapiOperation : public CompoundOperation {
   explicit NnapiOperation(const nnapi::Operation& operation) : operation_(operation) {
     row_.name = operation.name;
     row_.skeleton = Skeleton::copy;
-    row_.lower = refuse_lowering;
+    row_.lower = reject_lowering;
     for (size_t i = 0; i < operation.inputs.size(); ++i)
       if (const auto kind = operation.inputs[i].kind; kind == nnapi::OperandKind::list || kind == nnapi::OperandKind::pairs)
         row_.host_inputs |= operation.inputs[i].variadic ? ~0u << i : 1u << i;
@@ -89,14 +89,14 @@ class NnapiOperation : public CompoundOperation {
     return nnapi::Expansion(graph, operation_, node, operands, declared, false).run();
   }
 
-  const OperatorRow& late_row() const override { return row_; }
+  const OperatorRow& deferred_row() const override { return row_; }
 
-  std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
-                                       const Attributes& declared) const override {
+  std::vector<DeferredOutput> infer_deferred_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
+                                                     const Attributes& declared) const override {
     std::exception_ptr first;
-    for (const auto& ranks : tried_ranks(graph, operation_, node, operands)) {
+    for (const auto& ranks : candidate_ranks(graph, operation_, node, operands)) {
       try {
-        return outputs_of_ranks(graph, operation_, node, operands, ranks, declared);
+        return infer_with_ranks(graph, operation_, node, operands, ranks, declared);
       } catch (const Error&) {
         if (!first) first = std::current_exception();
       }
@@ -104,7 +104,7 @@ class NnapiOperation : public CompoundOperation {
     std::rethrow_exception(first);
   }
 
-  bool infer_late(const Graph& graph, const GraphNode& node, ShapeInference& known) const override {
+  bool infer_deferred_shapes(const Graph& graph, const GraphNode& node, ShapeInference& known) const override {
     Graph made;
     std::vector<ValueId> ids;
     for (const ValueId input : node.inputs) {
@@ -138,7 +138,7 @@ class NnapiOperation : public CompoundOperation {
   OperatorRow row_;
 };
 
-std::map<std::string_view, NnapiOperation> make_all() {
+std::map<std::string_view, NnapiOperation> make_compounds() {
   std::map<std::string_view, NnapiOperation> all;
   for (const nnapi::Operation& operation : nnapi::operations()) all.try_emplace(operation.name, operation);
   return all;
@@ -148,8 +148,8 @@ std::map<std::string_view, NnapiOperation> make_all() {
 
 namespace nnapi {
 
-const CompoundOperation& compound_of(const Operation& operation) {
-  static const std::map<std::string_view, NnapiOperation> all = make_all();
+const CompoundOperation& get_compound(const Operation& operation) {
+  static const std::map<std::string_view, NnapiOperation> all = make_compounds();
   return all.at(operation.name);
 }
 

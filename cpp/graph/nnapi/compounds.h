@@ -7,6 +7,6 @@
 namespace pumice::nnapi {
 
 // Returns the compound operation. Its operands are in NNAPI's order; the output's scale, zero_point and dtype are attributes.
-const CompoundOperation& compound_of(const Operation& operation);
+const CompoundOperation& get_compound(const Operation& operation);
 
 }  // namespace pumice::nnapi

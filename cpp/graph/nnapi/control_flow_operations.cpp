@@ -6,13 +6,13 @@
 namespace pumice::nnapi {
 namespace {
 
-void refuse_flow(Expansion&) {
+void reject_expansion(Expansion&) {
   throw Error("IF and WHILE run graphs, which no values stand for");  // unreachable for callers
 }
 
 }  // namespace
 
-Operations flow_operations() {
+Operations control_flow_operations() {
   constexpr DTypeSet all = kFloat | kInt | kTruth | kQuant | kQuant16;
   const auto graph = [](std::string_view name) { return Operand{{name, 0}, OperandKind::graph}; };
   const auto rest = [](std::string_view name) { return Operand{{name, all, true, true}, OperandKind::tensor}; };
@@ -21,14 +21,14 @@ Operations flow_operations() {
            "One of two graphs, by a condition.",
            {tensor("condition", kTruth), graph("then"), graph("else"), rest("inputs")},
            {rest("y")},
-           refuse_flow},
+           reject_expansion},
           {"nnapi::WHILE",
            4,
            "A graph again and again, as long as another gives true. Its operands are the carried values, as many as there are outputs, "
            "then states, as many as the body gives beyond them, then what does not change.",
            {graph("condition"), graph("body"), rest("inputs")},
            {rest("y")},
-           refuse_flow}};
+           reject_expansion}};
 }
 
 }  // namespace pumice::nnapi

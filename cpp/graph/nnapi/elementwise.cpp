@@ -9,7 +9,7 @@ namespace pumice::nnapi {
 namespace {
 
 void expand_unary(Expansion& e, std::string_view op) {
-  e.give_reals(e.add(op, {e.reals(0)}), 0);
+  e.add_real_output(e.add(op, {e.reals(0)}), 0);
 }
 
 template <const char* op>
@@ -20,7 +20,7 @@ void unary(Expansion& e) {
 // Expands a broadcasting binary operation; operand 2, if given, is the fused activation.
 void expand_binary(Expansion& e, std::string_view op) {
   const Activation activation = e.has(2) ? e.activation(2) : Activation::none;
-  e.give_reals(e.activated(e.add(op, {e.reals(0), e.reals(1)}), activation), 0);
+  e.add_real_output(e.activated(e.add(op, {e.reals(0), e.reals(1)}), activation), 0);
 }
 
 template <const char* op>
@@ -30,29 +30,29 @@ void binary(Expansion& e) {
 
 template <const char* op>
 void test(Expansion& e) {
-  e.give(e.add(op, {e.reals(0), e.reals(1)}));
+  e.add_output(e.add(op, {e.reals(0), e.reals(1)}));
 }
 
 // Compares two operands. ONNX does not order bools, so they are cast to integers.
 template <const char* op>
 void order(Expansion& e) {
   if (e.dtype(0) != DType::bool_) return test<op>(e);
-  e.give(e.add(op, {e.cast(e[0], DType::int32), e.cast(e[1], DType::int32)}));
+  e.add_output(e.add(op, {e.cast(e[0], DType::int32), e.cast(e[1], DType::int32)}));
 }
 
 void not_equal(Expansion& e) {
-  e.give(e.add("Not", {e.add("Equal", {e.reals(0), e.reals(1)})}));
+  e.add_output(e.add("Not", {e.add("Equal", {e.reals(0), e.reals(1)})}));
 }
 
 void multiply(Expansion& e) {
   const Activation activation = e.activation(2);
   if (e.is_quantized(0)) {
-    const float least = e.quantization(0).scale[0] * e.quantization(1).scale[0];
-    if (const Quantization y = e.declared(); !(y.scale[0] > least))
-      e.fail("'scale' of the output has to exceed the product of the operands' scales, " + general_text(least) + "; given " +
-             general_text(y.scale[0]));
+    const float product_scale = e.quantization(0).scale[0] * e.quantization(1).scale[0];
+    if (const Quantization y = e.declared(); !(y.scale[0] > product_scale))
+      e.fail("'scale' of the output has to exceed the product of the operands' scales, " + format_general(product_scale) + "; given " +
+             format_general(y.scale[0]));
   }
-  e.give_reals(e.activated(e.add("Mul", {e.reals(0), e.reals(1)}), activation), 0);
+  e.add_real_output(e.activated(e.add("Mul", {e.reals(0), e.reals(1)}), activation), 0);
 }
 
 void divide(Expansion& e) {
@@ -61,9 +61,9 @@ void divide(Expansion& e) {
 
 void check_select(Operands& o) {
   for (const size_t i : {1, 2}) {
-    const auto expected = o.rank(0), given = o.rank(i);
-    bool fits = !expected || !given || expected == given;
-    for (size_t axis = 0; fits && expected && given && axis < *given; ++axis) {
+    const auto expected = o.rank(0), actual = o.rank(i);
+    bool fits = !expected || !actual || expected == actual;
+    for (size_t axis = 0; fits && expected && actual && axis < *actual; ++axis) {
       const auto a = o.size(0, axis), b = o.size(i, axis);
       fits = !a || !b || a == b;
     }
@@ -72,14 +72,14 @@ void check_select(Operands& o) {
 }
 
 void select(Expansion& e) {
-  e.give_reals(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
+  e.add_real_output(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
 }
 
 // Clips a quantized tensor by clipping its integers; its quantization parameters do not change.
 void expand_clip(Expansion& e, Activation activation) {
-  const Quantization quantization = e.as_operand(0);
-  if (e.is_quantized(0)) return e.give(e.activated(e[0], activation, quantization), quantization);
-  e.give(e.activated(e[0], activation));
+  const Quantization quantization = e.operand_quantization(0);
+  if (e.is_quantized(0)) return e.add_output(e.activated(e[0], activation, quantization), quantization);
+  e.add_output(e.activated(e[0], activation));
 }
 
 template <Activation activation>
@@ -90,10 +90,11 @@ void clip(Expansion& e) {
 // Operations with results in [-1, 1] or [0, 1], quantized to the full integer range.
 void expand_bounded(Expansion& e, std::string_view op, bool is_signed) {
   const ValueId y = e.add(op, {e.reals(0)});
-  if (!e.is_quantized(0)) return e.give(y);
+  if (!e.is_quantized(0)) return e.add_output(y);
   const int32_t middle = is_signed ? 128 : 0;
-  const Quantization quantization = e.fixed(is_signed ? 1.0f / 128 : 1.0f / 256, e.dtype(0) == DType::int8 ? middle - 128 : middle);
-  e.give(e.quantized(y, quantization, e.dtype(0)), quantization);
+  const Quantization quantization =
+      e.fixed_quantization(is_signed ? 1.0f / 128 : 1.0f / 256, e.dtype(0) == DType::int8 ? middle - 128 : middle);
+  e.add_output(e.quantized(y, quantization, e.dtype(0)), quantization);
 }
 
 void logistic(Expansion& e) {
@@ -105,24 +106,24 @@ void hyperbolic_tangent(Expansion& e) {
 }
 
 void reciprocal_root(Expansion& e) {
-  e.give_reals(e.add("Reciprocal", {e.add("Sqrt", {e.reals(0)})}), 0);
+  e.add_real_output(e.add("Reciprocal", {e.add("Sqrt", {e.reals(0)})}), 0);
 }
 
 void exponential_linear(Expansion& e) {
-  e.give(e.add("Elu", {e[0]}, with({{"alpha", e.real(1)}})));
+  e.add_output(e.add("Elu", {e[0]}, with({{"alpha", e.real(1)}})));
 }
 
 void quantize(Expansion& e) {
   const DType dtype = e.declared_dtype().value_or(DType::uint8);
   if (!contains(kQuant, dtype)) e.fail("'dtype' of the output: " + names(kQuant) + " expected; given " + std::string(name(dtype)));
   const Quantization quantization = e.declared();
-  e.give(e.quantized(e[0], quantization, dtype), quantization);
+  e.add_output(e.quantized(e[0], quantization, dtype), quantization);
 }
 
 void dequantize(Expansion& e) {
   const DType dtype = e.declared_dtype().value_or(DType::float32);
   if (!contains(kFloat, dtype)) e.fail("'dtype' of the output: " + names(kFloat) + " expected; given " + std::string(name(dtype)));
-  e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
+  e.add_output(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
 // Casts between numeric types, ignoring scales; other types, including quantized 16-bit ones, can only be cast to themselves.
@@ -137,8 +138,8 @@ void cast(Expansion& e) {
   ValueId x = e[0];
   if (from == DType::int32 && to == DType::uint8) x = e.add("Clip", {x, e.scalar(0, from), e.scalar(255, from)});
   Quantization quantization;
-  if (contains(kQuant | kQuant16, to)) quantization = from == to ? e.as_operand(0) : e.declared_or({{1}, 0, {}});
-  e.give(e.cast(x, to), quantization);
+  if (contains(kQuant | kQuant16, to)) quantization = from == to ? e.operand_quantization(0) : e.declared_or({{1}, 0, {}});
+  e.add_output(e.cast(x, to), quantization);
 }
 
 // Operator names as template arguments.

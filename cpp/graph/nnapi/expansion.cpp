@@ -16,7 +16,7 @@ namespace pumice::nnapi {
 namespace {
 
 // A constant of the given elements.
-HostTensor tensor_of(DType dtype, Shape shape, const std::vector<double>& elements) {
+HostTensor make_tensor(DType dtype, Shape shape, const std::vector<double>& elements) {
   HostWriter writer(TensorDesc(dtype, std::move(shape)));
   for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
   return writer.take();
@@ -33,8 +33,8 @@ constexpr int64_t kAssumed = 64;  // used for an unknown size if any size will d
 
 }  // namespace
 
-std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
-  std::vector<Fact> facts;
+std::vector<OperandFacts> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
+  std::vector<OperandFacts> facts;
   for (const ValueId id : operands) {
     if (id == kAbsent) {
       facts.emplace_back();
@@ -48,14 +48,14 @@ std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& opera
 }
 
 Expansion::Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
-                     bool assumes)
+                     bool infers_types_only)
     : graph_(graph),
-      first_value_(static_cast<ValueId>(graph.values().size())),
+      first_new_value_(static_cast<ValueId>(graph.values().size())),
       operation_(operation),
       node_(std::move(node)),
       operands_(std::move(operands)),
       rules_(operation, node_, facts_of(graph, operands_)),
-      assumes_(assumes) {
+      infers_types_only_(infers_types_only) {
   for (const auto& [key, value] : declared.all())
     if (key != "scale" && key != "zero_point" && key != "dtype")
       fail("no keyword '" + key + "'; there are scale, zero_point and dtype, of the output operand");
@@ -97,52 +97,52 @@ std::vector<Output> Expansion::run() {
 void Expansion::check_rules() {
   const Operands before = rules_;
   if (operation_.check) operation_.check(rules_);
-  if (!rules_.is_open()) return;
+  if (!rules_.is_undetermined()) return;
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
   const auto requirement = std::make_shared<Requirement>(before);
   const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
-  std::vector<size_t> asked, passed;  // operands with unknown facts; operands that pass through a check
+  std::vector<size_t> checked_operands, passed_operands;  // operands with unknown facts; operands that pass through a check
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
-    const bool is_unread = rules_.is_asked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
-    if (!value(i).is_known() || is_unread) asked.push_back(i);
-    if (is_tensor(i) && rules_.is_assumed(i)) passed.push_back(i);
+    const bool is_unread = rules_.is_checked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
+    if (!value(i).is_known() || is_unread) checked_operands.push_back(i);
+    if (is_tensor(i) && rules_.is_assumed(i)) passed_operands.push_back(i);
   }
-  if (passed.empty()) {
-    const auto open = std::ranges::find_if(asked, is_tensor);
+  if (passed_operands.empty()) {
+    const auto open = std::ranges::find_if(checked_operands, is_tensor);
     size_t first = 0;
     while (!is_tensor(first)) ++first;
-    passed.push_back(open != asked.end() ? *open : first);
+    passed_operands.push_back(open != checked_operands.end() ? *open : first);
   }
-  std::vector<ValueId> made;
-  for (const size_t i : passed) made.push_back(guarded(i, requirement, asked, unread));
-  for (size_t k = 0; k < passed.size(); ++k) {
-    operands_[passed[k]] = made[k];
-    if (const auto& shape = rules_.facts()[passed[k]].shape) refine(made[k], *shape);
+  std::vector<ValueId> check_nodes;
+  for (const size_t i : passed_operands) check_nodes.push_back(add_check_node(i, requirement, checked_operands, unread));
+  for (size_t k = 0; k < passed_operands.size(); ++k) {
+    operands_[passed_operands[k]] = check_nodes[k];
+    if (const auto& shape = rules_.facts()[passed_operands[k]].shape) refine(check_nodes[k], *shape);
   }
 }
 
-// Adds a node that returns operand `passed` and checks the rules on operands `asked`.
-ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
-                           std::optional<size_t> unread) {
-  Requirement own = *requirement;
+// Adds a node that returns operand `passed_operand` and checks the rules on operands `checked_operands`.
+ValueId Expansion::add_check_node(size_t passed_operand, const std::shared_ptr<const Requirement>& requirement,
+                                  const std::vector<size_t>& checked_operands, std::optional<size_t> unread) {
+  Requirement node_requirement = *requirement;
   std::vector<ValueId> inputs(kFirstRequiredTensor, kAbsent);
-  own.operand_of.assign(kFirstRequiredTensor, std::nullopt);
-  inputs[0] = operands_[passed];
-  own.operand_of[0] = passed;
+  node_requirement.operand_of.assign(kFirstRequiredTensor, std::nullopt);
+  inputs[0] = operands_[passed_operand];
+  node_requirement.operand_of[0] = passed_operand;
   size_t list = kFirstRequiredList;
-  for (const size_t i : asked) {
-    if (i == passed && !rules_.is_asked_at_calls(i)) continue;
-    if (rules_.is_asked_at_calls(i)) own.asked_at_calls.push_back(inputs.size());
+  for (const size_t i : checked_operands) {
+    if (i == passed_operand && !rules_.is_checked_at_calls(i)) continue;
+    if (rules_.is_checked_at_calls(i)) node_requirement.checked_at_calls.push_back(inputs.size());
     const bool is_read = rules_.role(i).kind != OperandKind::tensor && i != unread;
     const size_t at = is_read ? list++ : inputs.size();
-    if (at >= inputs.size()) inputs.push_back(kAbsent), own.operand_of.emplace_back();
+    if (at >= inputs.size()) inputs.push_back(kAbsent), node_requirement.operand_of.emplace_back();
     inputs[at] = operands_[i];
-    own.operand_of[at] = i;
+    node_requirement.operand_of[at] = i;
   }
   while (inputs.back() == kAbsent) inputs.pop_back();
-  return graph_.require(std::make_shared<const Requirement>(std::move(own)), std::move(inputs),
-                        node_ + "/" + std::to_string(graph_.nodes().size()) + "/Require");
+  return graph_.add_check(std::make_shared<const Requirement>(std::move(node_requirement)), std::move(inputs),
+                          node_ + "/" + std::to_string(graph_.nodes().size()) + "/Require");
 }
 
 // ---- errors
@@ -155,11 +155,11 @@ void Expansion::check_count() const {
   while (!variadic && required > 0 && roles[required - 1].optional) --required;
   if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));
   if (operands_.size() >= required && (variadic || operands_.size() <= roles.size())) return;
-  const std::string most = variadic ? " or more" : roles.size() > required ? " to " + std::to_string(roles.size()) : "";
+  const std::string count_suffix = variadic ? " or more" : roles.size() > required ? " to " + std::to_string(roles.size()) : "";
   const std::string rule = operands_.size() < required ? "G1" : "";
   throw GraphError(node_,
-                   std::string(operation_.name) + ": takes " + std::to_string(required) + most + " operands (" + operand_list(roles) +
-                       "); given " + std::to_string(operands_.size()),
+                   std::string(operation_.name) + ": takes " + std::to_string(required) + count_suffix + " operands (" +
+                       operand_list(roles) + "); given " + std::to_string(operands_.size()),
                    rule);
 }
 
@@ -167,20 +167,20 @@ void Expansion::check_operand(size_t i) const {
   const Operand& expected = rules_.role(i);
   if (!has(i)) {
     if (!expected.optional)
-      throw GraphError(node_, std::string(operation_.name) + ": " + rules_.called(i) + ": it cannot be left out", "G1");
+      throw GraphError(node_, std::string(operation_.name) + ": " + rules_.describe_operand(i) + ": it cannot be left out", "G1");
     return;
   }
-  const GraphValue& given = value(i);
-  if (!contains(expected.dtypes, given.dtype))
-    fail(i, names(expected.dtypes) + " expected; given " + std::string(pumice::name(given.dtype)));
-  const bool channels = given.quantization.channel_axis.has_value();
-  if (contains(kQuant | kQuant16, given.dtype) && given.quantization.scale.empty())
-    fail(i, "a scale is needed of " + std::string(pumice::name(given.dtype)) + "; given none");
-  if (channels && !expected.per_channel && given.dtype != DType::int32)
-    fail(i, "one scale expected; given " + to_string(given.quantization));
-  if (expected.kind == OperandKind::tensor || expected.kind == OperandKind::pairs || !given.shape) return;
+  const GraphValue& actual = value(i);
+  if (!contains(expected.dtypes, actual.dtype))
+    fail(i, names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
+  const bool channels = actual.quantization.channel_axis.has_value();
+  if (contains(kQuant | kQuant16, actual.dtype) && actual.quantization.scale.empty())
+    fail(i, "a scale is needed of " + std::string(pumice::name(actual.dtype)) + "; given none");
+  if (channels && !expected.per_channel && actual.dtype != DType::int32)
+    fail(i, "one scale expected; given " + to_string(actual.quantization));
+  if (expected.kind == OperandKind::tensor || expected.kind == OperandKind::pairs || !actual.shape) return;
   const size_t rank = expected.kind == OperandKind::list ? 1 : 0;
-  if (given.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.shape_text(i));
+  if (actual.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.shape_text(i));
 }
 
 // Operands with the same type letter must have the same dtype.
@@ -191,7 +191,7 @@ void Expansion::check_letters() const {
     if (!has(i) || letter == 0) continue;
     const size_t first = known.emplace(letter, i).first->second;
     if (dtype(first) != dtype(i))
-      fail(i, std::string(pumice::name(dtype(first))) + " expected, as " + rules_.called(first) + "; given " +
+      fail(i, std::string(pumice::name(dtype(first))) + " expected, as " + rules_.describe_operand(first) + "; given " +
                   std::string(pumice::name(dtype(i))));
   }
 }
@@ -204,15 +204,16 @@ bool Expansion::is_quantized(const GraphValue& value) {
 
 const Shape& Expansion::shape(size_t i) const {
   if (!value(i).shape)
-    throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) + ", of unknown rank");
+    throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.describe_operand(i) +
+                            ", of unknown rank");
   return *value(i).shape;
 }
 
 int64_t Expansion::size(size_t i, size_t axis) const {
-  const Shape& given = shape(i);
-  if (given.at(axis) != kUnknownSize) return given[axis];  // the rules have checked the rank
-  if (assumes_) return kAssumed;
-  throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) +
+  const Shape& actual = shape(i);
+  if (actual.at(axis) != kUnknownSize) return actual[axis];  // the rules have checked the rank
+  if (infers_types_only_) return kAssumed;
+  throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.describe_operand(i) +
                           ", of unknown size on axis " + std::to_string(axis));
 }
 
@@ -222,14 +223,14 @@ std::optional<std::vector<int64_t>> Expansion::known(size_t i) const {
 }
 
 std::vector<int64_t> Expansion::list(size_t i) const {
-  auto given = known(i);
-  if (!given) refuse(i, "that is no constant");
-  return std::move(*given);
+  auto actual = known(i);
+  if (!actual) reject(i, "that is no constant");
+  return std::move(*actual);
 }
 
 double Expansion::real(size_t i) const {
   const HostTensor* elements = graph_.elements(operands_[i]);
-  if (!elements) refuse(i, "that is no constant");
+  if (!elements) reject(i, "that is no constant");
   return elements->as_double().at(0);
 }
 
@@ -248,9 +249,9 @@ Activation Expansion::activation(size_t i) const {
 // ---- nodes
 
 Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named) {
-  Attributes made;
-  for (const auto& [key, value] : named) made.set(key, value);
-  return made;
+  Attributes result_attributes;
+  for (const auto& [key, value] : named) result_attributes.set(key, value);
+  return result_attributes;
 }
 
 std::vector<ValueId> Expansion::add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes) {
@@ -269,11 +270,11 @@ ValueId Expansion::integers(const std::vector<int64_t>& values) {
 }
 
 ValueId Expansion::scalar(double number, DType dtype) {
-  return graph_.constant(tensor_of(dtype, {}, {number}));
+  return graph_.constant(make_tensor(dtype, {}, {number}));
 }
 
 ValueId Expansion::numbers(const std::vector<double>& values, DType dtype) {
-  return graph_.constant(tensor_of(dtype, {static_cast<int64_t>(values.size())}, values));
+  return graph_.constant(make_tensor(dtype, {static_cast<int64_t>(values.size())}, values));
 }
 
 ValueId Expansion::as_int64(size_t i) {
@@ -281,7 +282,7 @@ ValueId Expansion::as_int64(size_t i) {
   return cast(operands_[i], DType::int64);
 }
 
-ValueId Expansion::axes_of(size_t i, ValueId x) {
+ValueId Expansion::runtime_axes(size_t i, ValueId x) {
   return add("pumice::DistinctAxes", {as_int64(i), add("Shape", {add("Shape", {x})})});
 }
 
@@ -289,7 +290,7 @@ ValueId Expansion::cast(ValueId id, DType dtype) {
   return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
 }
 
-ValueId Expansion::bits_as(ValueId id, DType dtype) {
+ValueId Expansion::bit_cast_to(ValueId id, DType dtype) {
   return add("BitCast", {id}, with({{"to", onnx_number(dtype)}}));
 }
 
@@ -313,43 +314,43 @@ Length Expansion::quotient(const Length& a, const Length& divisor) {
   return {kUnknownSize, add("Div", {sizes({a}), sizes({divisor})})};
 }
 
-Length Expansion::least_of(const Length& a, const Length& b) {
+Length Expansion::min_length(const Length& a, const Length& b) {
   if (a.is_known() && b.is_known()) return {std::min(a.number, b.number), kAbsent};
   return {kUnknownSize, add("Min", {sizes({a}), sizes({b})})};
 }
 
-Length Expansion::element(ValueId list, int64_t place) {
-  return {kUnknownSize, add("Slice", {list, integers({place}), integers({place + 1}), integers({0})})};
+Length Expansion::element(ValueId list, int64_t position) {
+  return {kUnknownSize, add("Slice", {list, integers({position}), integers({position + 1}), integers({0})})};
 }
 
 ValueId Expansion::sizes(const std::vector<Length>& lengths) {
   if (std::ranges::all_of(lengths, &Length::is_known)) {
     std::vector<int64_t> numbers;
-    for (const Length& one : lengths) numbers.push_back(one.number);
+    for (const Length& entry : lengths) numbers.push_back(entry.number);
     return integers(numbers);
   }
   if (lengths.size() == 1) return lengths[0].value;
   std::vector<ValueId> parts;
-  for (const Length& one : lengths) parts.push_back(one.is_known() ? integers({one.number}) : one.value);
+  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? integers({entry.number}) : entry.value);
   return add("Concat", parts, with({{"axis", int64_t{0}}}));
 }
 
 ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
   Shape shape;
-  for (const Length& one : lengths) shape.push_back(one.is_known() ? one.number : kUnknownSize);
+  for (const Length& entry : lengths) shape.push_back(entry.is_known() ? entry.number : kUnknownSize);
   const ValueId y = add("Reshape", {id, sizes(lengths)}, with({{"allowzero", int64_t{1}}}));
   refine(y, shape);
   return y;
 }
 
-ValueId Expansion::with_an_axis(ValueId id) {
-  const ValueId sizes = add("Shape", {id}), one = integers({1}), none = integers({0});
-  const ValueId missing = add("Max", {add("Sub", {one, add("Shape", {sizes})}), none});
-  const ValueId before = add("Slice", {one, none, missing, none});
+ValueId Expansion::at_least_1d(ValueId id) {
+  const ValueId sizes = add("Shape", {id}), one_size = integers({1}), none = integers({0});
+  const ValueId missing = add("Max", {add("Sub", {one_size, add("Shape", {sizes})}), none});
+  const ValueId before = add("Slice", {one_size, none, missing, none});
   return add("Reshape", {id, add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
 }
 
-ValueId Expansion::from_first(ValueId indices, ValueId x, int64_t axis) {
+ValueId Expansion::checked_indices(ValueId indices, ValueId x, int64_t axis) {
   return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, with({{"axis", axis}}));
 }
 
@@ -374,7 +375,7 @@ ValueId Expansion::reals(size_t i) {
 ValueId Expansion::scales(const Quantization& quantization) {
   const std::vector<double> numbers(quantization.scale.begin(), quantization.scale.end());
   const Shape shape = quantization.channel_axis ? Shape{static_cast<int64_t>(numbers.size())} : Shape{};
-  return graph_.constant(tensor_of(DType::float32, shape, numbers));
+  return graph_.constant(make_tensor(DType::float32, shape, numbers));
 }
 
 ValueId Expansion::dequantized(ValueId id, const Quantization& quantization) {
@@ -398,14 +399,14 @@ ValueId Expansion::activated(ValueId id, Activation activation) {
 ValueId Expansion::activated(ValueId id, Activation activation, const Quantization& quantization) {
   if (activation == Activation::none) return id;
   const DType dtype = of(id).dtype;
-  const double least = dtype == DType::int8 ? -128 : 0, most = dtype == DType::int8 ? 127 : 255;
+  const double min_integer = dtype == DType::int8 ? -128 : 0, max_integer = dtype == DType::int8 ? 127 : 255;
   const auto bound = [&](double real) {
-    const double place = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
-    return std::clamp(place, least, most);
+    const double position = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
+    return std::clamp(position, min_integer, max_integer);
   };
   const bool six = activation == Activation::relu6, open = activation == Activation::relu;
-  const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? most : bound(six ? 6 : 1);
-  if (first == least && last == most) return id;  // no-op: exporters choose scales so that all integers are within the bounds
+  const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? max_integer : bound(six ? 6 : 1);
+  if (first == min_integer && last == max_integer) return id;  // no-op: exporters choose scales so that all integers are within the bounds
   return add("Clip", {id, scalar(first, dtype), scalar(last, dtype)});
 }
 
@@ -426,7 +427,7 @@ bool Expansion::is_declared(const Quantization& expected) const {
   return (!declared_scale_ || *declared_scale_ == expected.scale[0]) && (!declared_zero_ || declared_zero_ == expected.zero_point);
 }
 
-Quantization Expansion::must_be(const Quantization& expected, const std::string& why) {
+Quantization Expansion::require_quantization(const Quantization& expected, const std::string& why) {
   takes_quantization_ = true;
   if (!is_declared(expected))
     fail("an output of " + to_string(expected) + " expected" + why + "; given " +
@@ -434,17 +435,17 @@ Quantization Expansion::must_be(const Quantization& expected, const std::string&
   return expected;
 }
 
-Quantization Expansion::as_operand(size_t i) {
-  return is_quantized(i) ? must_be(quantization(i), ", as " + rules_.called(i)) : Quantization{};
+Quantization Expansion::operand_quantization(size_t i) {
+  return is_quantized(i) ? require_quantization(quantization(i), ", as " + rules_.describe_operand(i)) : Quantization{};
 }
 
-Quantization Expansion::fixed(float scale, int32_t zero_point) {
-  return must_be({{scale}, zero_point, {}}, "");
+Quantization Expansion::fixed_quantization(float scale, int32_t zero_point) {
+  return require_quantization({{scale}, zero_point, {}}, "");
 }
 
-void Expansion::fixed_in(const std::vector<Quantization>& outputs) {
-  const auto found = std::ranges::find_if(outputs, [this](const Quantization& one) { return is_declared(one); });
-  must_be(found == outputs.end() ? outputs[0] : *found, "");
+void Expansion::expect_quantization_in(const std::vector<Quantization>& outputs) {
+  const auto found = std::ranges::find_if(outputs, [this](const Quantization& entry) { return is_declared(entry); });
+  require_quantization(found == outputs.end() ? outputs[0] : *found, "");
 }
 
 std::optional<DType> Expansion::declared_dtype() {
@@ -452,16 +453,16 @@ std::optional<DType> Expansion::declared_dtype() {
   return declared_dtype_;
 }
 
-void Expansion::give(ValueId id, Quantization quantization) {
-  const bool made = of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_value_;
-  if (!made) id = add("Identity", {id});
+void Expansion::add_output(ValueId id, Quantization quantization) {
+  const bool is_new_node = of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_new_value_;
+  if (!is_new_node) id = add("Identity", {id});
   outputs_.push_back({id, checked_quantization("the output", of(id).dtype, of(id).shape, std::move(quantization))});
 }
 
-void Expansion::give_reals(ValueId id, size_t i) {
-  if (!is_quantized(i)) return give(id);
+void Expansion::add_real_output(ValueId id, size_t i) {
+  if (!is_quantized(i)) return add_output(id);
   const Quantization quantization = declared();
-  give(quantized(id, quantization, dtype(i)), quantization);
+  add_output(quantized(id, quantization, dtype(i)), quantization);
 }
 
 }  // namespace pumice::nnapi

@@ -6,10 +6,10 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr int32_t kLeastInt16 = -32768, kMostInt16 = 32767;
+constexpr int32_t kMinInt16 = -32768, kMaxInt16 = 32767;
 
-int32_t held16(int64_t x) {
-  return static_cast<int32_t>(std::clamp<int64_t>(x, kLeastInt16, kMostInt16));
+int32_t clamp_int16(int64_t x) {
+  return static_cast<int32_t>(std::clamp<int64_t>(x, kMinInt16, kMaxInt16));
 }
 
 // Divides by 2^shift, rounding halves away from 0.
@@ -19,30 +19,30 @@ int32_t rounded(int32_t x, int shift) {
 }
 
 int32_t product(int32_t a, int32_t b) {
-  if (a == kLeastInt16 && b == kLeastInt16) return kMostInt16;
+  if (a == kMinInt16 && b == kMinInt16) return kMaxInt16;
   const int32_t exact = a * b;
   return (exact + (exact >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
 }
 
-int32_t shifted(int32_t x, int by) {
-  return by >= 0 ? held16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
+int32_t shift_left(int32_t x, int by) {
+  return by >= 0 ? clamp_int16(int64_t{x} * (int64_t{1} << by)) : rounded(x, -by);
 }
 
 // exp of a number in [-1/4, 0) without integer bits: the Taylor series around -1/8 up to the fourth power.
 int32_t exp_near_zero(int32_t a) {
   constexpr int32_t kEighth = 4096, kThird = 10923, kExpOfEighth = 28918;
   const int32_t x = a + kEighth, x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);
-  const int32_t rest = rounded(product(held16(rounded(x4, 2) + x3), kThird) + x2, 1);
-  return held16(kExpOfEighth + product(kExpOfEighth, held16(x + rest)));
+  const int32_t rest = rounded(product(clamp_int16(rounded(x4, 2) + x3), kThird) + x2, 1);
+  return clamp_int16(kExpOfEighth + product(kExpOfEighth, clamp_int16(x + rest)));
 }
 
 // exp of a non-positive number: exp of the remainder modulo 1/4, times exp of each power of two in the rest.
-int32_t exp_below(int32_t a, int integer_bits) {
+int32_t exp_nonpositive(int32_t a, int integer_bits) {
   constexpr int32_t kFactors[] = {25520, 19875, 12055, 4435, 600, 11, 0};  // exp(-1/4), exp(-1/2), ... exp(-16)
-  if (a == 0) return kMostInt16;
+  if (a == 0) return kMaxInt16;
   const int fraction = 15 - integer_bits;
   const int32_t quarter = 1 << (fraction - 2), near = (a & (quarter - 1)) - quarter, rest = near - a;
-  int32_t result = exp_near_zero(shifted(near, integer_bits));
+  int32_t result = exp_near_zero(shift_left(near, integer_bits));
   for (int j = -2; j <= 4; ++j)
     if (integer_bits > j && ((rest >> (fraction + j)) & 1) != 0) result = product(result, kFactors[j + 2]);
   return integer_bits > 5 && a < -(32 << fraction) ? 0 : result;
@@ -50,35 +50,35 @@ int32_t exp_below(int32_t a, int integer_bits) {
 
 // 2 / (1 + a), with two integer bits, for a in [0, 1], by three Newton-Raphson steps.
 int32_t reciprocal(int32_t a) {
-  const int32_t sum = a + kMostInt16, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
-  int32_t x = held16(23130 + product(half, -15420));
-  for (int step = 0; step < 3; ++step) x = held16(x + shifted(product(x, held16(8192 - product(half, x))), 2));
+  const int32_t sum = a + kMaxInt16, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
+  int32_t x = clamp_int16(23130 + product(half, -15420));
+  for (int step = 0; step < 3; ++step) x = clamp_int16(x + shift_left(product(x, clamp_int16(8192 - product(half, x))), 2));
   return x;
 }
 
-int32_t tanh_at(int32_t a, int integer_bits) {
+int32_t tanh_fixed(int32_t a, int integer_bits) {
   if (a == 0) return 0;
-  const int32_t below = a == kLeastInt16 ? kLeastInt16 : -std::abs(a);
-  const int32_t t = shifted(held16(reciprocal(exp_below(below, integer_bits + 1)) - 8192), 2);
-  return a > 0 ? t : held16(-t);
+  const int32_t below = a == kMinInt16 ? kMinInt16 : -std::abs(a);
+  const int32_t t = shift_left(clamp_int16(reciprocal(exp_nonpositive(below, integer_bits + 1)) - 8192), 2);
+  return a > 0 ? t : clamp_int16(-t);
 }
 
-int32_t logistic_at(int32_t a, int integer_bits) {
+int32_t logistic_fixed(int32_t a, int integer_bits) {
   if (a == 0) return 16384;
-  const int32_t below = a == kLeastInt16 ? kLeastInt16 : -std::abs(a);
-  const int32_t p = shifted(reciprocal(exp_below(below, integer_bits)), 1);
-  return a > 0 ? p : kMostInt16 - p;
+  const int32_t below = a == kMinInt16 ? kMinInt16 : -std::abs(a);
+  const int32_t p = shift_left(reciprocal(exp_nonpositive(below, integer_bits)), 1);
+  return a > 0 ? p : kMaxInt16 - p;
 }
 
-std::vector<double> table_of(int integer_bits, int32_t (*function)(int32_t, int)) {
+std::vector<double> make_table(int integer_bits, int32_t (*function)(int32_t, int)) {
   std::vector<double> table;
-  for (int32_t a = kLeastInt16; a <= kMostInt16; ++a) table.push_back(function(a, integer_bits));
+  for (int32_t a = kMinInt16; a <= kMaxInt16; ++a) table.push_back(function(a, integer_bits));
   return table;
 }
 
 }  // namespace
 
-Multiplier multiplier_of(double factor) {
+Multiplier make_multiplier(double factor) {
   if (factor == 0) return {0, 0};
   int exponent = 0;
   const double fraction = std::frexp(factor, &exponent);
@@ -89,19 +89,19 @@ Multiplier multiplier_of(double factor) {
 }
 
 std::vector<double> tanh_table(int integer_bits) {
-  return table_of(integer_bits, tanh_at);
+  return make_table(integer_bits, tanh_fixed);
 }
 
 std::vector<double> logistic_table(int integer_bits) {
-  return table_of(integer_bits, logistic_at);
+  return make_table(integer_bits, logistic_fixed);
 }
 
-ValueId FixedPoint::held(ValueId id, double least, double most) {
+ValueId FixedPoint::clamp_to(ValueId id, double min_value, double max_value) {
   const DType dtype = e_.of(id).dtype;
-  return e_.add("Clip", {id, number(least, dtype), number(most, dtype)});
+  return e_.add("Clip", {id, number(min_value, dtype), number(max_value, dtype)});
 }
 
-ValueId FixedPoint::divided_up(ValueId id, int shift) {
+ValueId FixedPoint::divide_rounding_up(ValueId id, int shift) {
   const DType dtype = e_.of(id).dtype;
   return e_.add("pumice::FloorDivide", {add(id, number(std::ldexp(1.0, shift - 1), dtype)), number(std::ldexp(1.0, shift), dtype)});
 }
@@ -111,50 +111,50 @@ ValueId FixedPoint::rounded(ValueId id, int shift) {
 }
 
 ValueId FixedPoint::product(ValueId a, ValueId b) {
-  return e_.add("Min", {divided_up(e_.add("Mul", {a, b}), 15), number(kMostInt16, DType::int32)});
+  return e_.add("Min", {divide_rounding_up(e_.add("Mul", {a, b}), 15), number(kMaxInt16, DType::int32)});
 }
 
 ValueId FixedPoint::scaled(ValueId id, const Multiplier& by) {
-  ValueId wide = e_.cast(id, DType::int64);
-  if (by.exponent > 0) wide = e_.add("Mul", {wide, number(std::ldexp(1.0, by.exponent), DType::int64)});
-  const ValueId exact = e_.add("Mul", {wide, number(by.mantissa, DType::int64)});
-  return rounded(divided_up(exact, 31), std::max(-by.exponent, 0));
+  ValueId as_int64 = e_.cast(id, DType::int64);
+  if (by.exponent > 0) as_int64 = e_.add("Mul", {as_int64, number(std::ldexp(1.0, by.exponent), DType::int64)});
+  const ValueId exact = e_.add("Mul", {as_int64, number(by.mantissa, DType::int64)});
+  return rounded(divide_rounding_up(exact, 31), std::max(-by.exponent, 0));
 }
 
-ValueId FixedPoint::runs(const std::vector<double>& numbers, const Length& size, DType dtype) {
+ValueId FixedPoint::repeat_each(const std::vector<double>& numbers, const Length& size, DType dtype) {
   std::vector<ValueId> parts;
-  for (const double one : numbers) parts.push_back(e_.add("Expand", {number(one, dtype), e_.sizes({size})}));
+  for (const double factor_value : numbers) parts.push_back(e_.add("Expand", {number(factor_value, dtype), e_.sizes({size})}));
   return e_.add("Concat", parts, with({{"axis", int64_t{0}}}));
 }
 
-ValueId FixedPoint::scaled_each(ValueId id, const std::vector<Multiplier>& by, const Length& units) {
+ValueId FixedPoint::scale_gates(ValueId id, const std::vector<Multiplier>& by, const Length& units) {
   std::vector<double> ups, mantissas, divisors;
-  for (const Multiplier& one : by) {
-    ups.push_back(std::ldexp(1.0, std::max(one.exponent, 0)));
-    mantissas.push_back(one.mantissa);
-    divisors.push_back(std::ldexp(1.0, std::max(-one.exponent, 0)));
+  for (const Multiplier& factor_value : by) {
+    ups.push_back(std::ldexp(1.0, std::max(factor_value.exponent, 0)));
+    mantissas.push_back(factor_value.mantissa);
+    divisors.push_back(std::ldexp(1.0, std::max(-factor_value.exponent, 0)));
   }
-  const auto each = [&](const std::vector<double>& numbers) { return runs(numbers, units, DType::int64); };
+  const auto each = [&](const std::vector<double>& numbers) { return repeat_each(numbers, units, DType::int64); };
   const ValueId exact = e_.add("Mul", {e_.add("Mul", {e_.cast(id, DType::int64), each(ups)}), each(mantissas)});
-  return e_.add("pumice::RoundDivide", {divided_up(exact, 31), each(divisors)});
+  return e_.add("pumice::RoundDivide", {divide_rounding_up(exact, 31), each(divisors)});
 }
 
-ValueId FixedPoint::gates_of(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units) {
+ValueId FixedPoint::apply_gate_functions(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units) {
   std::vector<double> table = logistic_table(integer_bits);
   const auto size = static_cast<double>(table.size());
   const std::vector<double> tanh = tanh_table(integer_bits);
   table.insert(table.end(), tanh.begin(), tanh.end());
-  std::vector<double> places(count, -kLeastInt16);
-  places[candidate] += size;
-  const ValueId place = add(id, runs(places, units, DType::int32));
-  return e_.add("Gather", {e_.numbers(table, DType::int32), place}, with({{"axis", int64_t{0}}}));
+  std::vector<double> table_offsets(count, -kMinInt16);
+  table_offsets[candidate] += size;
+  const ValueId index = add(id, repeat_each(table_offsets, units, DType::int32));
+  return e_.add("Gather", {e_.numbers(table, DType::int32), index}, with({{"axis", int64_t{0}}}));
 }
 
 // Rotates the table, since negative indices count from its end.
-ValueId FixedPoint::looked_up(const std::vector<double>& table, ValueId id) {
-  std::vector<double> turned = table;
-  std::ranges::rotate(turned, turned.begin() - kLeastInt16);
-  return e_.add("Gather", {e_.numbers(turned, DType::int32), id}, with({{"axis", int64_t{0}}}));
+ValueId FixedPoint::look_up_table(const std::vector<double>& table, ValueId id) {
+  std::vector<double> rotated = table;
+  std::ranges::rotate(rotated, rotated.begin() - kMinInt16);
+  return e_.add("Gather", {e_.numbers(rotated, DType::int32), id}, with({{"axis", int64_t{0}}}));
 }
 
 }  // namespace pumice::nnapi

@@ -13,7 +13,7 @@ struct Multiplier {
   int32_t mantissa;
   int exponent;
 };
-Multiplier multiplier_of(double factor);
+Multiplier make_multiplier(double factor);
 
 // Return a function's values for every int16 from -32768 up. Arguments have this many integer bits; results have none.
 std::vector<double> tanh_table(int integer_bits);
@@ -25,20 +25,20 @@ class FixedPoint {
   explicit FixedPoint(Expansion& e) : e_(e) {}
   ValueId add(ValueId a, ValueId b) { return e_.add("Add", {a, b}); }
   ValueId number(double value, DType dtype) { return e_.scalar(value, dtype); }
-  ValueId held(ValueId id, double least, double most);  // clamps the value
-  ValueId held16(ValueId id) { return held(id, -32768, 32767); }
-  ValueId rounded(ValueId id, int shift);                           // divides by 2^shift; halves round away from 0
-  ValueId product(ValueId a, ValueId b);                            // product of two int16 values stored in int32; integer bits add up
-  ValueId scaled(ValueId id, const Multiplier& by);                 // multiplies an int32 with two roundings; returns int64, not saturated
-  ValueId looked_up(const std::vector<double>& table, ValueId id);  // looks up an int16 stored in int32; the result is int32
+  ValueId clamp_to(ValueId id, double min_value, double max_value);  // clamps the value
+  ValueId clamp_int16(ValueId id) { return clamp_to(id, -32768, 32767); }
+  ValueId rounded(ValueId id, int shift);            // divides by 2^shift; halves round away from 0
+  ValueId product(ValueId a, ValueId b);             // product of two int16 values stored in int32; integer bits add up
+  ValueId scaled(ValueId id, const Multiplier& by);  // multiplies an int32 with two roundings; returns int64, not saturated
+  ValueId look_up_table(const std::vector<double>& table, ValueId id);  // looks up an int16 stored in int32; the result is int32
   // Scales gates that are concatenated on the last axis (`units` elements each) by one factor per gate, as scaled() does.
-  ValueId scaled_each(ValueId id, const std::vector<Multiplier>& by, const Length& units);
+  ValueId scale_gates(ValueId id, const std::vector<Multiplier>& by, const Length& units);
   // Applies the activation functions to such gates, as int16 stored in int32: tanh to the candidate, the logistic function to the others.
-  ValueId gates_of(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units);
+  ValueId apply_gate_functions(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units);
 
  private:
-  ValueId runs(const std::vector<double>& numbers, const Length& size, DType dtype);  // repeats each number `size` times
-  ValueId divided_up(ValueId id, int shift);  // divides by 2^shift, rounding to nearest; halves round up
+  ValueId repeat_each(const std::vector<double>& numbers, const Length& size, DType dtype);  // repeats each number `size` times
+  ValueId divide_rounding_up(ValueId id, int shift);  // divides by 2^shift, rounding to nearest; halves round up
 
   Expansion& e_;
 };

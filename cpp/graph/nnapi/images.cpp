@@ -22,13 +22,13 @@ std::vector<Operand> window_operands(bool implicit, bool sized) {
 }
 
 // Returns a positive number, 1 if omitted.
-static int64_t extent(const Expansion& e, size_t i) {
-  const int64_t given = e.integer(i, 1);
-  if (given < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(given));
-  return given;
+static int64_t read_positive(const Expansion& e, size_t i) {
+  const int64_t actual = e.integer(i, 1);
+  if (actual < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
+  return actual;
 }
 
-Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized) {
+Window read_window(const Expansion& e, size_t first, size_t numbers, bool sized) {
   Window window{{}, first};
   if (e.is_implicit()) {
     const int64_t scheme = e.integer(window.next);
@@ -45,26 +45,26 @@ Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized) {
     window.next += 4;
   }
   const auto pair = [&](const std::string& name) {
-    window.attributes.set(name, std::vector{extent(e, window.next + 1), extent(e, window.next)});
+    window.attributes.set(name, std::vector{read_positive(e, window.next + 1), read_positive(e, window.next)});
     window.next += 2;
   };
   pair("strides");
   if (sized) return pair("kernel_shape"), window;
   const size_t dilations = window.next + numbers + 2;
-  window.attributes.set("dilations", std::vector{extent(e, dilations + 1), extent(e, dilations)});
+  window.attributes.set("dilations", std::vector{read_positive(e, dilations + 1), read_positive(e, dilations)});
   return window;
 }
 
-bool is_planes(const Expansion& e, size_t i) {
+bool read_nchw_flag(const Expansion& e, size_t i) {
   return e.integer(i) != 0;
 }
 
-ValueId planes_of(Expansion& e, ValueId id, bool planes) {
-  return planes ? id : e.transposed(id, {0, 3, 1, 2});
+ValueId to_nchw(Expansion& e, ValueId id, bool is_nchw) {
+  return is_nchw ? id : e.transposed(id, {0, 3, 1, 2});
 }
 
-ValueId image_of(Expansion& e, ValueId id, bool planes) {
-  return planes ? id : e.transposed(id, {0, 2, 3, 1});
+ValueId from_nchw(Expansion& e, ValueId id, bool is_nchw) {
+  return is_nchw ? id : e.transposed(id, {0, 2, 3, 1});
 }
 
 namespace {
@@ -73,82 +73,83 @@ void check_image(Operands& o) {
   o.expect_rank(0, 4);
 }
 
-enum class Pool : uint8_t { average, largest, l2 };
+enum class PoolKind : uint8_t { average, largest, l2 };
 
 // Pools the integers of a quantized tensor directly.
-template <Pool pool>
-void pooled(Expansion& e) {
-  const Window window = window_of(e, 1, 0, true);
+template <PoolKind pool>
+void expand_pool(Expansion& e) {
+  const Window window = read_window(e, 1, 0, true);
   const Activation activation = e.activation(window.next);
-  const bool planes = is_planes(e, window.next + 1);
-  ValueId x = planes_of(e, e[0], planes);
-  const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};
-  if constexpr (pool == Pool::largest) {
+  const bool is_nchw = read_nchw_flag(e, window.next + 1);
+  ValueId x = to_nchw(e, e[0], is_nchw);
+  const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
+  if constexpr (pool == PoolKind::largest) {
     const ValueId y = e.add("MaxPool", {x}, window.attributes);
-    return e.give(image_of(e, e.is_quantized(0) ? e.activated(y, activation, quantization) : e.activated(y, activation), planes),
-                  quantization);
+    return e.add_output(from_nchw(e, e.is_quantized(0) ? e.activated(y, activation, quantization) : e.activated(y, activation), is_nchw),
+                        quantization);
   }
-  if constexpr (pool == Pool::l2) {
+  if constexpr (pool == PoolKind::l2) {
     const ValueId y = e.add("Sqrt", {e.add("AveragePool", {e.add("Mul", {x, x})}, window.attributes)});
-    return e.give(image_of(e, e.activated(y, activation), planes));
+    return e.add_output(from_nchw(e, e.activated(y, activation), is_nchw));
   }
-  if (!e.is_quantized(0)) return e.give(image_of(e, e.activated(e.add("AveragePool", {x}, window.attributes), activation), planes));
-  const ValueId y = e.quantized(e.add("AveragePool", {e.dequantized(x, one)}, window.attributes), one, e.dtype(0));
-  e.give(image_of(e, e.activated(y, activation, quantization), planes), quantization);
+  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, e.activated(e.add("AveragePool", {x}, window.attributes), activation), is_nchw));
+  const ValueId y =
+      e.quantized(e.add("AveragePool", {e.dequantized(x, identity_quantization)}, window.attributes), identity_quantization, e.dtype(0));
+  e.add_output(from_nchw(e, e.activated(y, activation, quantization), is_nchw), quantization);
 }
 
 // Returns height and width of the result, given as sizes or scale factors.
-std::vector<int64_t> resized_sizes(const Expansion& e, bool planes) {
+std::vector<int64_t> read_output_sizes(const Expansion& e, bool is_nchw) {
   std::vector<int64_t> sizes;
   for (const size_t i : {2, 1}) {
-    const size_t axis = (planes ? 2 : 1) + (i == 2 ? 0 : 1);
+    const size_t axis = (is_nchw ? 2 : 1) + (i == 2 ? 0 : 1);
     if (e.dtype(i) != e.dtype(1))
       e.fail(i, std::string(name(e.dtype(1))) + " expected, as operand 1; given " + std::string(name(e.dtype(i))));
-    const double given = e.real(i);
-    if (!(given > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(given));
-    const double size = e.dtype(i) == DType::int32 ? given : std::floor(static_cast<float>(given) * static_cast<float>(e.size(0, axis)));
+    const double actual = e.real(i);
+    if (!(actual > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
+    const double size = e.dtype(i) == DType::int32 ? actual : std::floor(static_cast<float>(actual) * static_cast<float>(e.size(0, axis)));
     if (!(size < 4294967296.0)) e.fail(i, "a size below 2^32 expected; given " + std::to_string(size));
     sizes.push_back(static_cast<int64_t>(size));
   }
   return sizes;
 }
 
-void resized(Expansion& e, bool linear) {
-  const bool planes = is_planes(e, 3), corners = e.integer(4) != 0, half = e.integer(5) != 0;
-  if (corners && half) e.fail(5, "false expected where align_corners is true; given true");
+void expand_resize(Expansion& e, bool linear) {
+  const bool is_nchw = read_nchw_flag(e, 3), corners = e.integer(4) != 0, half_pixel = e.integer(5) != 0;
+  if (corners && half_pixel) e.fail(5, "false expected where align_corners is true; given true");
   Attributes attributes;
   attributes.set("mode", linear ? "linear" : "nearest");
   attributes.set("axes", std::vector<int64_t>{2, 3});
-  attributes.set("coordinate_transformation_mode", corners ? "align_corners" : half ? "half_pixel" : "asymmetric");
-  if (!linear) attributes.set("nearest_mode", corners || half ? "round_prefer_ceil" : "floor");
-  const ValueId sizes = e.integers(resized_sizes(e, planes));
-  const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};
-  ValueId x = planes_of(e, e[0], planes);
+  attributes.set("coordinate_transformation_mode", corners ? "align_corners" : half_pixel ? "half_pixel" : "asymmetric");
+  if (!linear) attributes.set("nearest_mode", corners || half_pixel ? "round_prefer_ceil" : "floor");
+  const ValueId sizes = e.integers(read_output_sizes(e, is_nchw));
+  const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
+  ValueId x = to_nchw(e, e[0], is_nchw);
   const bool between = linear && e.is_quantized(0);
-  if (between) x = e.dequantized(x, one);
+  if (between) x = e.dequantized(x, identity_quantization);
   ValueId y = e.add("Resize", {x, kAbsent, kAbsent, sizes}, attributes);
-  if (between) y = e.quantized(y, one, e.dtype(0));
-  e.give(image_of(e, y, planes), quantization);
+  if (between) y = e.quantized(y, identity_quantization, e.dtype(0));
+  e.add_output(from_nchw(e, y, is_nchw), quantization);
 }
 
 void resize_bilinear(Expansion& e) {
-  resized(e, true);
+  expand_resize(e, true);
 }
 
 void resize_nearest(Expansion& e) {
-  resized(e, false);
+  expand_resize(e, false);
 }
 
-void blocks(Expansion& e, std::string_view op) {
-  const bool planes = is_planes(e, 2);
-  const ValueId y = e.add(op, {planes_of(e, e[0], planes)}, with({{"blocksize", extent(e, 1)}}));
-  e.give(image_of(e, y, planes), e.as_operand(0));
+void expand_block_operation(Expansion& e, std::string_view op) {
+  const bool is_nchw = read_nchw_flag(e, 2);
+  const ValueId y = e.add(op, {to_nchw(e, e[0], is_nchw)}, with({{"blocksize", read_positive(e, 1)}}));
+  e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
 // Splits the axes of x, permutes them, and merges them again.
-ValueId rearranged(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
-                   const std::vector<Length>& joined) {
-  return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), joined);
+ValueId split_permute_merge(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
+                            const std::vector<Length>& merged) {
+  return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), merged);
 }
 
 // The block size of operand 1, known or computed.
@@ -156,51 +157,51 @@ struct Block {
   Length height, width;
 };
 
-Block block_of(Expansion& e) {
-  if (const auto given = e.known(1)) return {{given->at(0)}, {given->at(1)}};
+Block read_block_size(Expansion& e) {
+  if (const auto actual = e.known(1)) return {{actual->at(0)}, {actual->at(1)}};
   const ValueId list = e.as_int64(1);
   return {e.element(list, 0), e.element(list, 1)};
 }
 
 // Returns the block's height and width, if known.
-std::optional<std::vector<int64_t>> checked_block(Operands& o) {
-  const auto given = o.numbers(1);
-  if (!given) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
-  if (given && (given->size() != 2 || (*given)[0] < 1 || (*given)[1] < 1))
-    o.fail(1, "two numbers above 0 expected; given " + to_string(*given));
-  return given;
+std::optional<std::vector<int64_t>> read_checked_block(Operands& o) {
+  const auto actual = o.numbers(1);
+  if (!actual) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
+  if (actual && (actual->size() != 2 || (*actual)[0] < 1 || (*actual)[1] < 1))
+    o.fail(1, "two numbers above 0 expected; given " + to_string(*actual));
+  return actual;
 }
 
 void check_batch_to_space(Operands& o) {
   check_image(o);
-  const auto block = checked_block(o);
+  const auto block = read_checked_block(o);
   const auto batch = o.size(0, 0);
   if (block && batch && *batch % checked_mul((*block)[0], (*block)[1], "the block") != 0)
     o.fail(1, "numbers whose product divides a batch of " + std::to_string(*batch) + " expected; given " + to_string(*o.numbers(1)));
 }
 
 void batch_to_space(Expansion& e) {
-  const bool planes = is_planes(e, 2);
-  const auto [height, width] = block_of(e);
-  const Length rows = e.length(0, planes ? 2 : 1), columns = e.length(0, planes ? 3 : 2), channels = e.length(0, planes ? 1 : 3);
-  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {height, width, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
-                               {{}, channels, e.product(rows, height), e.product(columns, width)});
-  e.give(image_of(e, y, planes), e.as_operand(0));
+  const bool is_nchw = read_nchw_flag(e, 2);
+  const auto [height, width] = read_block_size(e);
+  const Length rows = e.length(0, is_nchw ? 2 : 1), columns = e.length(0, is_nchw ? 3 : 2), channels = e.length(0, is_nchw ? 1 : 3);
+  const ValueId y = split_permute_merge(e, to_nchw(e, e[0], is_nchw), {height, width, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
+                                        {{}, channels, e.product(rows, height), e.product(columns, width)});
+  e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
 void check_space_to_batch(Operands& o) {
   check_image(o);
-  const auto block = checked_block(o);
+  const auto block = read_checked_block(o);
   o.expect_rank(2, 2);
   for (const size_t axis : {0, 1}) o.expect_size(2, axis, 2);
-  const auto around = o.numbers(2);
-  if (around && *std::ranges::min_element(*around) < 0)
-    o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*around));
-  if (!block || !around) return;
+  const auto paddings = o.numbers(2);
+  if (paddings && *std::ranges::min_element(*paddings) < 0)
+    o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*paddings));
+  if (!block || !paddings) return;
   const size_t first = o.integer(3) != 0 ? 2 : 1;
   const auto padded = [&](size_t k) {
     const auto size = o.size(0, first + k);
-    return size ? *size + (*around)[2 * k] + (*around)[2 * k + 1] : kUnknownSize;
+    return size ? *size + (*paddings)[2 * k] + (*paddings)[2 * k + 1] : kUnknownSize;
   };
   const Shape image{padded(0), padded(1)};
   if ((image[0] != kUnknownSize && image[0] % (*block)[0] != 0) || (image[1] != kUnknownSize && image[1] % (*block)[1] != 0))
@@ -208,24 +209,25 @@ void check_space_to_batch(Operands& o) {
 }
 
 // Returns operand 2 as pads of a channels-first image: begins, then ends.
-ValueId pads_around(Expansion& e) {
-  if (const auto around = e.known(2)) return e.integers({0, 0, (*around)[0], (*around)[2], 0, 0, (*around)[1], (*around)[3]});
+ValueId read_pads(Expansion& e) {
+  if (const auto paddings = e.known(2)) return e.integers({0, 0, (*paddings)[0], (*paddings)[2], 0, 0, (*paddings)[1], (*paddings)[3]});
   const ValueId none = e.integers({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.integers({4})}), DType::int64);
-  const auto half = [&](int64_t first) { return e.add("Slice", {list, e.integers({first}), e.integers({first + 2})}); };
-  return e.add("Concat", {none, half(0), none, half(2)}, with({{"axis", int64_t{0}}}));
+  const auto padding_pair = [&](int64_t first) { return e.add("Slice", {list, e.integers({first}), e.integers({first + 2})}); };
+  return e.add("Concat", {none, padding_pair(0), none, padding_pair(2)}, with({{"axis", int64_t{0}}}));
 }
 
 void space_to_batch(Expansion& e) {
-  const bool planes = is_planes(e, 3);
-  const auto [height, width] = block_of(e);
-  std::vector<ValueId> inputs{planes_of(e, e[0], planes), pads_around(e)};
+  const bool is_nchw = read_nchw_flag(e, 3);
+  const auto [height, width] = read_block_size(e);
+  std::vector<ValueId> inputs{to_nchw(e, e[0], is_nchw), read_pads(e)};
   if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
   const ValueId padded = e.add("Pad", inputs);
   if (!e.known(2)) e.refine(padded, Shape(4, kUnknownSize));
-  const Length channels = e.length(0, planes ? 1 : 3);
+  const Length channels = e.length(0, is_nchw ? 1 : 3);
   const Length rows = e.quotient(e.length_of(padded, 2), height), columns = e.quotient(e.length_of(padded, 3), width);
-  const ValueId y = rearranged(e, padded, {{}, channels, rows, height, columns, width}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
-  e.give(image_of(e, y, planes), e.as_operand(0));
+  const ValueId y =
+      split_permute_merge(e, padded, {{}, channels, rows, height, columns, width}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
+  e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
 void check_channel_shuffle(Operands& o) {
@@ -246,49 +248,50 @@ void channel_shuffle(Expansion& e) {
     shape.push_back(e.length(0, k));
     if (k > axis) inner = e.product(inner, shape[k]);
   }
-  e.give(rearranged(e, e[0], {{}, {groups}, e.quotient(shape[axis], {groups}), inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
+  e.add_output(split_permute_merge(e, e[0], {{}, {groups}, e.quotient(shape[axis], {groups}), inner}, {0, 2, 1, 3}, shape),
+               e.operand_quantization(0));
 }
 
 void instance_normalization(Expansion& e) {
-  const bool planes = is_planes(e, 4);
-  const ValueId channels = e.sizes({e.length(0, planes ? 1 : 3)});
+  const bool is_nchw = read_nchw_flag(e, 4);
+  const ValueId channels = e.sizes({e.length(0, is_nchw ? 1 : 3)});
   const auto each = [&](size_t i) { return e.add("Expand", {e.scalar(e.real(i), e.dtype(0)), channels}); };
-  const ValueId x = planes_of(e, e[0], planes);
-  e.give(image_of(e, e.add("InstanceNormalization", {x, each(1), each(2)}, with({{"epsilon", e.real(3)}})), planes));
+  const ValueId x = to_nchw(e, e[0], is_nchw);
+  e.add_output(from_nchw(e, e.add("InstanceNormalization", {x, each(1), each(2)}, with({{"epsilon", e.real(3)}})), is_nchw));
 }
 
 void check_local_response(Operands& o) {
-  o.expect_least_rank(0, 1);
+  o.expect_min_rank(0, 1);
 }
 
 // ONNX divides alpha by the window size and expects channels on axis 1.
-Attributes response_of(const Expansion& e, int64_t size) {
+Attributes lrn_attributes(const Expansion& e, int64_t size) {
   return with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}});
 }
 
-ValueId of_one_axis(Expansion& e, int64_t size) {
-  const ValueId one = e.add("Unsqueeze", {e[0], e.integers({0, 2})});
-  return e.add("Squeeze", {e.add("LRN", {one}, response_of(e, size)), e.integers({0, 2})});
+ValueId lrn_of_vector(Expansion& e, int64_t size) {
+  const ValueId as_image = e.add("Unsqueeze", {e[0], e.integers({0, 2})});
+  return e.add("Squeeze", {e.add("LRN", {as_image}, lrn_attributes(e, size)), e.integers({0, 2})});
 }
 
 void local_response_normalization(Expansion& e) {
   const size_t rank = e.rank(0), axis = e.axis(5, rank, -1);
   const int64_t radius = e.integer(1), size = 2 * radius + 1;
   if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
-  if (rank == 1) return e.give(of_one_axis(e, size));
+  if (rank == 1) return e.add_output(lrn_of_vector(e, size));
   std::vector<int64_t> order(rank);
   for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);
   std::swap(order[1], order[axis]);
-  const ValueId y = e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)}, response_of(e, size));
-  e.give(axis == 1 ? y : e.transposed(y, order));
+  const ValueId y = e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)}, lrn_attributes(e, size));
+  e.add_output(axis == 1 ? y : e.transposed(y, order));
 }
 
 void depth_to_space(Expansion& e) {
-  blocks(e, "DepthToSpace");
+  expand_block_operation(e, "DepthToSpace");
 }
 
 void space_to_depth(Expansion& e) {
-  blocks(e, "SpaceToDepth");
+  expand_block_operation(e, "SpaceToDepth");
 }
 
 }  // namespace
@@ -321,9 +324,11 @@ Operations image_operations() {
     return Operation{name, 1, summary, {tensor("x", reals), scalar("block_size"), flag}, {tensor("y", reals)}, expand, {}, check_image};
   };
   return {
-      pool("nnapi::AVERAGE_POOL_2D", "The mean of each window, its padding left out, then the activation.", reals, pooled<Pool::average>),
-      pool("nnapi::MAX_POOL_2D", "The largest of each window, then the activation.", reals, pooled<Pool::largest>),
-      pool("nnapi::L2_POOL_2D", "The root of the mean of the squares of each window, then the activation.", kFloat, pooled<Pool::l2>),
+      pool("nnapi::AVERAGE_POOL_2D", "The mean of each window, its padding left out, then the activation.", reals,
+           expand_pool<PoolKind::average>),
+      pool("nnapi::MAX_POOL_2D", "The largest of each window, then the activation.", reals, expand_pool<PoolKind::largest>),
+      pool("nnapi::L2_POOL_2D", "The root of the mean of the squares of each window, then the activation.", kFloat,
+           expand_pool<PoolKind::l2>),
       resize("nnapi::RESIZE_BILINEAR", 1, "An image of another size, given as integers or as multiples; between neighbours in a line.",
              resize_bilinear),
       resize("nnapi::RESIZE_NEAREST_NEIGHBOR", 3, "An image of another size, given as integers or as multiples; the nearest neighbour.",

@@ -16,12 +16,12 @@ struct Window {
 };
 // Reads the window that begins at operand `first`. `numbers`: for convolutions, number of operands between the strides and the
 // activation, which is followed by the layout and the dilations.
-Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized);
+Window read_window(const Expansion& e, size_t first, size_t numbers, bool sized);
 
 // Whether the layout is channels-first: the flag at operand i, false if omitted.
-bool is_planes(const Expansion& e, size_t i);
+bool read_nchw_flag(const Expansion& e, size_t i);
 // Convert from the caller's layout to channels-first, and back.
-ValueId planes_of(Expansion& e, ValueId id, bool planes);
-ValueId image_of(Expansion& e, ValueId id, bool planes);
+ValueId to_nchw(Expansion& e, ValueId id, bool is_nchw);
+ValueId from_nchw(Expansion& e, ValueId id, bool is_nchw);
 
 }  // namespace pumice::nnapi

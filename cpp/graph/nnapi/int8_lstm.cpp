@@ -15,21 +15,21 @@ constexpr size_t kCellClip = 24, kProjectionClip = 25, kGateScales = 26, kHidden
 constexpr size_t kForgetGate = 1, kCandidate = 2, kOutputGate = 3;
 constexpr int kGateBits = 3;  // integer bits of the gate functions' arguments
 
-void check_signed_lstm(Operands& o) {
+void check_int8_lstm(Operands& o) {
   o.expect_rank(0, 2);
   check_presence(o, kOperands, true);
   check_sizes(o, kOperands, "NL7");
-  expect_one_size(o, {{0, 0}, {kOperands.h, 0}}, "NL7");
-  expect_one_size(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "NL7");
+  expect_equal_sizes(o, {{0, 0}, {kOperands.h, 0}}, "NL7");
+  expect_equal_sizes(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "NL7");
   for (size_t i = kCellClip; i < kCount; ++i) {
     const auto& elements = o.facts()[i].elements;
-    if (!elements) o.refuse(i, "that is no constant");
-    const double given = elements->as_double().at(0);
-    if (i <= kProjectionClip && !(given >= 0)) o.fail(i, "NL6", "a number of at least 0 expected; given " + general_text(given));
-    if (i > kProjectionClip && i != kHiddenZero && !(given > 0 && std::isfinite(given)))
-      o.fail(i, "N3.1", "a scale above 0 expected; given " + general_text(given));
+    if (!elements) o.reject(i, "that is no constant");
+    const double actual = elements->as_double().at(0);
+    if (i <= kProjectionClip && !(actual >= 0)) o.fail(i, "NL6", "a number of at least 0 expected; given " + format_general(actual));
+    if (i > kProjectionClip && i != kHiddenZero && !(actual > 0 && std::isfinite(actual)))
+      o.fail(i, "N3.1", "a scale above 0 expected; given " + format_general(actual));
   }
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 float scale_of(const Expansion& e, size_t i) {
@@ -51,7 +51,7 @@ int cell_exponent(const Expansion& e) {
 }
 
 // One step of the cell.
-struct Step {
+struct LstmStep {
   Expansion& e;
   FixedPoint f;
   int exponent;               // the cell's scale is 2^exponent
@@ -66,7 +66,7 @@ struct Step {
 };
 
 // Accumulates operand `i`, minus its zero point, with the gates' weights from operand `weights` on, concatenated by gate.
-ValueId sums_of(Step& s, size_t i, size_t weights) {
+ValueId accumulate_input(LstmStep& s, size_t i, size_t weights) {
   std::vector<ValueId> rows;
   for (const size_t gate : s.gates) rows.push_back(s.e[weights + gate]);
   const ValueId across = s.e.transposed(s.e.add("Concat", rows, with({{"axis", int64_t{0}}})), {1, 0});
@@ -75,119 +75,119 @@ ValueId sums_of(Step& s, size_t i, size_t weights) {
 }
 
 // Inverse square root of a value in [2^27, 2^29) by Newton's method, given a quarter of the value. Each step saturates to 32 bits.
-ValueId newton(Step& s, ValueId quarter) {
+ValueId newton_inverse_sqrt(LstmStep& s, ValueId quarter) {
   const auto high = [&](ValueId a, ValueId b) { return s.f.scaled(s.mul(a, b), {1, 0}); };
-  const auto held = [&](ValueId id, double factor) { return s.f.held(s.mul(id, s.whole(factor)), -2147483648.0, 2147483647.0); };
+  const auto clamp_to = [&](ValueId id, double factor) { return s.f.clamp_to(s.mul(id, s.whole(factor)), -2147483648.0, 2147483647.0); };
   ValueId x = s.whole(std::ldexp(1.0, 28));
   for (int step = 0; step < 5; ++step) {
-    const ValueId cube = held(high(high(x, x), x), 64);
-    x = held(s.sub(high(s.whole(3 * std::ldexp(1.0, 27)), x), high(quarter, cube)), 8);
+    const ValueId cube = clamp_to(high(high(x, x), x), 64);
+    x = clamp_to(s.sub(high(s.whole(3 * std::ldexp(1.0, 27)), x), high(quarter, cube)), 8);
   }
   return high(x, s.whole(1518500250));
 }
 
-struct RootFactor {
+struct InverseSqrt {
   ValueId mantissa, divisor;  // int64: the factor is mantissa / 2^31 / divisor, where the divisor is a power of two
 };
 
 // 1 / sqrt(variance) of 32-bit integer variances. Scales the value to [2^27, 2^29) by powers of 4, which are counted.
-RootFactor inverse_root(Step& s, ValueId variance) {
+InverseSqrt inverse_sqrt(LstmStep& s, ValueId variance) {
   Expansion& e = s.e;
-  const auto below = [&](double most) { return e.cast(e.add("Less", {variance, s.whole(most)}), DType::int64); };
-  ValueId fours = s.sub(below(std::ldexp(1.0, 29)), s.whole(1));  // -1: a division by 4
+  const auto below = [&](double max_value) { return e.cast(e.add("Less", {variance, s.whole(max_value)}), DType::int64); };
+  ValueId powers_of_4 = s.sub(below(std::ldexp(1.0, 29)), s.whole(1));  // -1: a division by 4
   std::vector<double> up{1}, mantissas{1}, divisors{4096};
-  for (int k = 1; k <= 13; ++k) fours = s.f.add(fours, below(std::ldexp(1.0, 29 - 2 * k)));
+  for (int k = 1; k <= 13; ++k) powers_of_4 = s.f.add(powers_of_4, below(std::ldexp(1.0, 29 - 2 * k)));
   for (int p = 0; p <= 13; ++p) {
     up.push_back(std::ldexp(1.0, 2 * p));
     mantissas.push_back(p > 11 ? std::ldexp(1.0, p - 11) : 1);
     divisors.push_back(p < 11 ? std::ldexp(1.0, 11 - p) : 1);
   }
-  const ValueId place = s.f.add(fours, s.whole(1));
+  const ValueId table_index = s.f.add(powers_of_4, s.whole(1));
   const auto from = [&](const std::vector<double>& table) {
-    return e.add("Gather", {e.numbers(table, DType::int64), place}, with({{"axis", int64_t{0}}}));
+    return e.add("Gather", {e.numbers(table, DType::int64), table_index}, with({{"axis", int64_t{0}}}));
   };
-  const ValueId down = e.add("Where", {e.add("Less", {fours, s.whole(0)}), s.whole(4), s.whole(1)});
+  const ValueId down = e.add("Where", {e.add("Less", {powers_of_4, s.whole(0)}), s.whole(4), s.whole(1)});
   const ValueId moved = s.div(s.mul(variance, from(up)), down);
-  const ValueId root = s.mul(newton(s, s.f.rounded(s.div(moved, s.whole(2)), 1)), from(mantissas));
-  const ValueId is_one = e.add("Less", {variance, s.whole(2)});
-  return {e.add("Where", {is_one, s.whole(2147483647), root}), e.add("Where", {is_one, s.whole(1), from(divisors)})};
+  const ValueId root = s.mul(newton_inverse_sqrt(s, s.f.rounded(s.div(moved, s.whole(2)), 1)), from(mantissas));
+  const ValueId is_small = e.add("Less", {variance, s.whole(2)});
+  return {e.add("Where", {is_small, s.whole(2147483647), root}), e.add("Where", {is_small, s.whole(1), from(divisors)})};
 }
 
 // Layer-normalises a gate's pre-activations: sums are int64, the factors of the weights int32.
-ValueId normalised(Step& s, ValueId z, size_t gate) {
+ValueId normalised(LstmStep& s, ValueId z, size_t gate) {
   Expansion& e = s.e;
   const size_t norm = kOperands.norms + gate;
   const ValueId v = e.cast(z, DType::int64), axis = e.integers({1});
   const ValueId units = e.sizes({e.length(kOperands.c, 1)});
   const auto sum = [&](ValueId id) { return e.add("ReduceSum", {id, axis}); };
   const ValueId mean = s.div(s.mul(sum(v), s.whole(1024)), units);
-  const ValueId part = s.div(s.whole(1048576), units);
-  const ValueId exact = s.sub(s.mul(sum(s.mul(v, v)), part), s.mul(mean, mean));
+  const ValueId inverse_units = s.div(s.whole(1048576), units);
+  const ValueId exact = s.sub(s.mul(sum(s.mul(v, v)), inverse_units), s.mul(mean, mean));
   const double limit = std::min(1.0, std::trunc(10000.0 * static_cast<double>(scale_of(e, norm))));
   const ValueId whole = s.div(exact, s.whole(1048576));
   const ValueId variance = e.add("Where", {e.add("Less", {whole, s.whole(1)}), s.whole(limit), whole});
-  const RootFactor factor = inverse_root(s, variance);
+  const InverseSqrt factor = inverse_sqrt(s, variance);
   const ValueId product = s.f.scaled(s.mul(s.sub(s.mul(v, s.whole(1024)), mean), factor.mantissa), {1, 0});
   const ValueId half = s.div(factor.divisor, s.whole(2));
-  const ValueId away = e.add("Where", {e.add("Less", {product, s.whole(0)}), e.add("Neg", {half}), half});
-  const ValueId r = s.as_int32(s.div(s.f.add(product, away), factor.divisor));
+  const ValueId signed_half = e.add("Where", {e.add("Less", {product, s.whole(0)}), e.add("Neg", {half}), half});
+  const ValueId r = s.as_int32(s.div(s.f.add(product, signed_half), factor.divisor));
   const ValueId t = s.f.add(s.mul(r, s.as_int32(e[norm])), e[kOperands.biases + gate]);
-  Multiplier by = multiplier_of(static_cast<double>(scale_of(e, norm)));
+  Multiplier by = make_multiplier(static_cast<double>(scale_of(e, norm)));
   by.exponent += 12;
-  return s.f.held16(s.f.scaled(s.f.rounded(t, 10), by));
+  return s.f.clamp_int16(s.f.scaled(s.f.rounded(t, 10), by));
 }
 
 // Returns the int32 contribution of a peephole to a gate, from the cell `c`.
-ValueId peephole(Step& s, ValueId c, size_t operand, size_t gate) {
+ValueId peephole(LstmStep& s, ValueId c, size_t operand, size_t gate) {
   const float factor = std::ldexp(1.0f, s.exponent) * scale_of(s.e, operand) / s.gate_scale(gate);
-  return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), multiplier_of(static_cast<double>(factor)));
+  return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), make_multiplier(static_cast<double>(factor)));
 }
 
 // Accumulates x and h for all gates, scaled and saturated to 16 bits, concatenated by gate; int32.
-ValueId gate_sums(Step& s) {
+ValueId gate_sums(LstmStep& s) {
   const Length units = s.e.length(kOperands.c, 1);
   const auto scaled = [&](size_t weights, size_t input) {
     std::vector<Multiplier> factors;
     for (const size_t gate : s.gates)
-      factors.push_back(multiplier_of(static_cast<double>(scale_of(s.e, weights + gate) * scale_of(s.e, input) / s.gate_scale(gate))));
-    return s.f.scaled_each(sums_of(s, input, weights), factors, units);
+      factors.push_back(make_multiplier(static_cast<double>(scale_of(s.e, weights + gate) * scale_of(s.e, input) / s.gate_scale(gate))));
+    return s.f.scale_gates(accumulate_input(s, input, weights), factors, units);
   };
-  const ValueId of_x = s.f.held16(scaled(kOperands.x_weights, 0));
-  return s.as_int32(s.f.held16(s.f.add(of_x, scaled(kOperands.h_weights, kOperands.h))));
+  const ValueId input_sums = s.f.clamp_int16(scaled(kOperands.x_weights, 0));
+  return s.as_int32(s.f.clamp_int16(s.f.add(input_sums, scaled(kOperands.h_weights, kOperands.h))));
 }
 
 // Whether the gate functions apply directly to the accumulated sums.
-bool is_plain(const Step& s) {
+bool is_plain(const LstmStep& s) {
   return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForgetGate);
 }
 
 // Returns the activation of a gate from its sum and, with peepholes, the cell; in a plain cell `z` already is the activation.
-ValueId opened(Step& s, ValueId z, size_t gate, ValueId c) {
+ValueId gate_activation(LstmStep& s, ValueId z, size_t gate, ValueId c) {
   if (is_plain(s)) return z;
   if (s.e.has(kOperands.peepholes + 2) && gate != kCandidate)
-    z = s.f.held16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
+    z = s.f.clamp_int16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
   // Without normalisation the gate biases are unused.
   if (s.e.has(kOperands.norms + kForgetGate)) z = normalised(s, z, gate);
-  return s.f.looked_up(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
+  return s.f.look_up_table(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
 }
 
-double held_clip(double clip, double unit, double least, double most) {
-  return std::trunc(std::clamp(clip / unit, least, most));
+double quantized_clip(double clip, double unit, double min_value, double max_value) {
+  return std::trunc(std::clamp(clip / unit, min_value, max_value));
 }
 
-ValueId next_cell(Step& s, const std::vector<ValueId>& z) {
+ValueId next_cell(LstmStep& s, const std::vector<ValueId>& z) {
   Expansion& e = s.e;
   const ValueId before = s.as_int32(e[kOperands.c]);
   const size_t first = s.gates.size() - 3;  // the forget gate
-  const ValueId forget = opened(s, z[first], kForgetGate, before), g = opened(s, z[first + 1], kCandidate, before);
-  const ValueId i = first == 1 ? opened(s, z[0], 0, before) : s.sub(s.f.number(32767, DType::int32), forget);
-  const ValueId c = s.f.held16(s.f.add(s.f.rounded(s.mul(forget, before), 15), s.f.rounded(s.mul(i, g), 30 + s.exponent)));
-  const double clip = e.real(kCellClip), most = held_clip(clip, std::ldexp(1.0, s.exponent), -32768, 32767);
-  return clip > 0 ? s.f.held(c, -most, most) : c;
+  const ValueId forget = gate_activation(s, z[first], kForgetGate, before), g = gate_activation(s, z[first + 1], kCandidate, before);
+  const ValueId i = first == 1 ? gate_activation(s, z[0], 0, before) : s.sub(s.f.number(32767, DType::int32), forget);
+  const ValueId c = s.f.clamp_int16(s.f.add(s.f.rounded(s.mul(forget, before), 15), s.f.rounded(s.mul(i, g), 30 + s.exponent)));
+  const double clip = e.real(kCellClip), max_value = quantized_clip(clip, std::ldexp(1.0, s.exponent), -32768, 32767);
+  return clip > 0 ? s.f.clamp_to(c, -max_value, max_value) : c;
 }
 
 // Projects the hidden values, int64 saturated to 8 bits.
-ValueId projected(Step& s, ValueId hidden, int hidden_zero) {
+ValueId projected(LstmStep& s, ValueId hidden, int hidden_zero) {
   Expansion& e = s.e;
   const size_t w = kOperands.projection;
   if (!e.has(w)) return hidden;
@@ -197,29 +197,30 @@ ValueId projected(Step& s, ValueId hidden, int hidden_zero) {
   ValueId sum = s.f.add(products, s.mul(rows, s.f.number(hidden_zero, DType::int32)));
   if (e.has(kOperands.projection_bias())) sum = s.f.add(sum, e[kOperands.projection_bias()]);
   const ValueId zero = s.whole(e.quantization(kOperands.h).zero_point.value_or(0));
-  const ValueId h = s.f.held(s.f.add(s.f.scaled(sum, multiplier_of(static_cast<double>(factor))), zero), -128, 127);
-  const double clip = e.real(kProjectionClip), most = held_clip(clip, static_cast<double>(scale_of(e, w)), -128, 127);
-  return clip > 0 ? s.f.held(h, -most, most) : h;
+  const ValueId h = s.f.clamp_to(s.f.add(s.f.scaled(sum, make_multiplier(static_cast<double>(factor))), zero), -128, 127);
+  const double clip = e.real(kProjectionClip), max_value = quantized_clip(clip, static_cast<double>(scale_of(e, w)), -128, 127);
+  return clip > 0 ? s.f.clamp_to(h, -max_value, max_value) : h;
 }
 
-void signed_lstm(Expansion& e) {
+void int8_lstm(Expansion& e) {
   check_zero_points(e);
-  Step s{e, FixedPoint(e), cell_exponent(e), e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
+  LstmStep s{e, FixedPoint(e), cell_exponent(e),
+             e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
   const size_t count = s.gates.size();
   ValueId sums = gate_sums(s);
-  if (is_plain(s)) sums = s.f.gates_of(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
+  if (is_plain(s)) sums = s.f.apply_gate_functions(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
   const auto z = e.add_many("Split", {sums}, count, with({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
-  const ValueId c = next_cell(s, z), o = opened(s, z.back(), kOutputGate, c);
+  const ValueId c = next_cell(s, z), o = gate_activation(s, z.back(), kOutputGate, c);
   const auto hidden_zero = static_cast<int8_t>(e.integer(kHiddenZero));
   const auto factor = std::ldexp(1.0f, -30) / static_cast<float>(e.real(kHiddenScale));
-  const ValueId m = s.mul(o, s.f.looked_up(tanh_table(15 + s.exponent), c));
-  const ValueId scaled = s.f.scaled(m, multiplier_of(static_cast<double>(factor)));
-  const ValueId h = projected(s, s.f.held(s.sub(scaled, s.whole(hidden_zero)), -128, 127), hidden_zero);
+  const ValueId m = s.mul(o, s.f.look_up_table(tanh_table(15 + s.exponent), c));
+  const ValueId scaled = s.f.scaled(m, make_multiplier(static_cast<double>(factor)));
+  const ValueId h = projected(s, s.f.clamp_to(s.sub(scaled, s.whole(hidden_zero)), -128, 127), hidden_zero);
   const ValueId y = e.cast(h, DType::int8);
-  const Quantization quantization = e.as_operand(kOperands.h);
-  e.give(y, quantization);
-  e.give(e.cast(c, DType::int16), e.quantization(kOperands.c));
-  e.give(e.add("Identity", {y}), quantization);
+  const Quantization quantization = e.operand_quantization(kOperands.h);
+  e.add_output(y, quantization);
+  e.add_output(e.cast(c, DType::int16), e.quantization(kOperands.c));
+  e.add_output(e.add("Identity", {y}), quantization);
 }
 
 Operand tensor_maybe(std::string_view name, DTypeSet dtypes, bool optional) {
@@ -228,7 +229,7 @@ Operand tensor_maybe(std::string_view name, DTypeSet dtypes, bool optional) {
 
 }  // namespace
 
-Operations signed_lstm_operations() {
+Operations int8_lstm_operations() {
   constexpr DTypeSet bytes = set_of(DType::int8), cells = set_of(DType::int16), reals = set_of(DType::float32);
   std::vector<Operand> in{tensor("x", bytes)};
   for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",
@@ -248,9 +249,9 @@ Operations signed_lstm_operations() {
            "state as the result.",
            std::move(in),
            {tensor("state", bytes), tensor("cell", cells), tensor("y", bytes)},
-           signed_lstm,
+           int8_lstm,
            {},
-           check_signed_lstm}};
+           check_int8_lstm}};
 }
 
 }  // namespace pumice::nnapi

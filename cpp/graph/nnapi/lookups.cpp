@@ -12,25 +12,25 @@ namespace {
 
 void check_hashtable_lookup(Operands& o) {
   expect_ranks(o, 0, 2, 1);
-  o.expect_least_rank(2, 1);
-  if (o.rank(2)) expect_one_size(o, {{1, 0}, {2, 0}}, "N19.2");
-  refuse_empty(o, "NG2");
+  o.expect_min_rank(2, 1);
+  if (o.rank(2)) expect_equal_sizes(o, {{1, 0}, {2, 0}}, "N19.2");
+  reject_empty(o, "NG2");
 }
 
 // Compares every lookup with every key and selects the first match.
 void hashtable_lookup(Expansion& e) {
-  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  const ValueId equal = e.cast(e.add("Equal", {one_more(e[0], 1), one_more(e[1], 0)}), DType::int32);
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const ValueId equal = e.cast(e.add("Equal", {unsqueeze(e[0], 1), unsqueeze(e[1], 0)}), DType::int32);
   const ValueId hit = e.add("ReduceMax", {equal, e.integers({1})}, with({{"keepdims", int64_t{0}}}));
-  const ValueId place = e.add("ArgMax", {equal}, with({{"axis", int64_t{1}}, {"keepdims", int64_t{0}}}));
-  const ValueId found = e.add("Gather", {e[2], place}, with({{"axis", int64_t{0}}}));
-  std::vector<int64_t> behind(e.rank(2) - 1);
-  std::iota(behind.begin(), behind.end(), int64_t{1});
+  const ValueId key_index = e.add("ArgMax", {equal}, with({{"axis", int64_t{1}}, {"keepdims", int64_t{0}}}));
+  const ValueId values_found = e.add("Gather", {e[2], key_index}, with({{"axis", int64_t{0}}}));
+  std::vector<int64_t> trailing_axes(e.rank(2) - 1);
+  std::iota(trailing_axes.begin(), trailing_axes.end(), int64_t{1});
   ValueId is_hit = e.cast(hit, DType::bool_);
-  if (!behind.empty()) is_hit = e.add("Unsqueeze", {is_hit, e.integers(behind)});
+  if (!trailing_axes.empty()) is_hit = e.add("Unsqueeze", {is_hit, e.integers(trailing_axes)});
   // A miss has bytes of 0, whatever the zero point.
-  e.give(e.add("Where", {is_hit, found, e.scalar(0, e.dtype(2))}), e.as_operand(2));
-  e.give(e.cast(hit, DType::uint8), {{1}, 0, {}});
+  e.add_output(e.add("Where", {is_hit, values_found, e.scalar(0, e.dtype(2))}), e.operand_quantization(2));
+  e.add_output(e.cast(hit, DType::uint8), {{1}, 0, {}});
 }
 
 // ---- DENSIFY
@@ -109,8 +109,8 @@ using Positions = std::vector<int64_t>;
 
 Positions dense_level(const Positions& before, int64_t size, int64_t step) {
   Positions after;
-  for (const int64_t place : before)
-    for (int64_t i = 0; i < size; ++i) after.push_back(place + i * step);
+  for (const int64_t offset : before)
+    for (int64_t i = 0; i < size; ++i) after.push_back(offset + i * step);
   return after;
 }
 
@@ -137,7 +137,7 @@ Positions sparse_level(const Expansion& e, const Positions& before, size_t level
 
 void check_densify(Operands& o) {
   o.expect_rank(0, 1);
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 // Whether all operands except the values are known. Runtime lists are known at binding.
@@ -150,25 +150,26 @@ bool knows_lists(const Expansion& e) {
 // Gathers, for each element of the dense tensor, its value, or the zero that follows the last value.
 void densify(Expansion& e) {
   if (!knows_lists(e)) {
-    if (!e.assumes()) throw UnknownShapeError("node '" + e.rules().node() + "': DENSIFY with lists that are not known yet");
-    return e.give(e.add("Identity", {e[0]}), e.as_operand(0));
+    if (!e.infers_types_only()) throw UnknownShapeError("node '" + e.rules().node() + "': DENSIFY with lists that are not known yet");
+    return e.add_output(e.add("Identity", {e[0]}), e.operand_quantization(0));
   }
   const Layout layout = layout_of(e);
-  Positions places{0};
+  Positions positions{0};
   for (size_t p = 0; p < layout.levels(); ++p)
-    places = layout.formats[p] == 0 ? dense_level(places, layout.sizes[p], layout.step(p))
-                                    : sparse_level(e, places, p, layout.sizes[p], layout.step(p));
+    positions = layout.formats[p] == 0 ? dense_level(positions, layout.sizes[p], layout.step(p))
+                                       : sparse_level(e, positions, p, layout.sizes[p], layout.step(p));
   const int64_t values = e.size(0, 0);
-  if (static_cast<int64_t>(places.size()) > values)
-    e.fail(0, "N21.4", "a value for each of " + std::to_string(places.size()) + " places expected; given " + std::to_string(values));
-  std::vector<int64_t> from(static_cast<size_t>(element_count(layout.shape)), values);
-  for (size_t k = 0; k < places.size(); ++k) from[static_cast<size_t>(places[k])] = static_cast<int64_t>(k);
-  const Quantization quantization = e.as_operand(0);
+  if (static_cast<int64_t>(positions.size()) > values)
+    e.fail(0, "N21.4", "a value for each of " + std::to_string(positions.size()) + " places expected; given " + std::to_string(values));
+  std::vector<int64_t> gather_indices(static_cast<size_t>(element_count(layout.shape)), values);
+  for (size_t k = 0; k < positions.size(); ++k) gather_indices[static_cast<size_t>(positions[k])] = static_cast<int64_t>(k);
+  const Quantization quantization = e.operand_quantization(0);
   const ValueId none = e.add("Expand", {e.scalar(quantization.zero_point.value_or(0), e.dtype(0)), e.integers({1})});
-  const ValueId all = e.add("Concat", {e[0], none}, with({{"axis", int64_t{0}}}));
+  const ValueId values_and_zero = e.add("Concat", {e[0], none}, with({{"axis", int64_t{0}}}));
   std::vector<Length> lengths;
   for (const int64_t size : layout.shape) lengths.push_back({size});
-  e.give(e.reshaped(e.add("Gather", {all, e.integers(from)}, with({{"axis", int64_t{0}}})), lengths), quantization);
+  e.add_output(e.reshaped(e.add("Gather", {values_and_zero, e.integers(gather_indices)}, with({{"axis", int64_t{0}}})), lengths),
+               quantization);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kSeeds = 0, kHashed = 1, kHashWeights = 2, kHashForm = 3;
-constexpr int64_t kOldSparseHash = 1, kDenseHash = 2, kSparseHash = 3, kMostHashBits = 32;
+constexpr size_t kSeeds = 0, kHashedInput = 1, kHashWeights = 2, kHashForm = 3;
+constexpr int64_t kOldSparseHash = 1, kDenseHash = 2, kSparseHash = 3, kMaxHashBits = 32;
 
 void check_projection(Operands& o) {
   const int64_t form = o.integer(kHashForm);
@@ -15,40 +15,41 @@ void check_projection(Operands& o) {
   if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "weights expected, as the form is dense; left out");
   if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "no weights expected, as the form is sparse; given some");
   o.expect_rank(kSeeds, 2);
-  o.expect_least_rank(kHashed, 1);
+  o.expect_min_rank(kHashedInput, 1);
   if (o.has(kHashWeights)) {
     o.expect_rank(kHashWeights, 1);
-    if (o.rank(kHashed)) expect_one_size(o, {{kHashed, 0}, {kHashWeights, 0}}, "N18.1");
+    if (o.rank(kHashedInput)) expect_equal_sizes(o, {{kHashedInput, 0}, {kHashWeights, 0}}, "N18.1");
   }
-  if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMostHashBits)
+  if (const auto bits = o.size(kSeeds, 1); bits && *bits > kMaxHashBits)
     o.fail(kSeeds, "N18.1", "at most 32 bits of each function expected; given " + o.shape_text(kSeeds));
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 // Returns operand i as the bits of float32.
 ValueId float_bits(Expansion& e, size_t i) {
-  return e.bits_as(e.cast(e[i], DType::float32), DType::uint32);
+  return e.bit_cast_to(e.cast(e[i], DType::float32), DType::uint32);
 }
 
 // Returns the bit patterns of operand i, which are hashed, as integers.
-ValueId plain_bits(Expansion& e, size_t i) {
-  const DType given = e.dtype(i);
-  if (given == DType::float32) return float_bits(e, i);
-  return given == DType::float16 ? e.bits_as(e[i], DType::uint16) : e[i];
+ValueId element_bits(Expansion& e, size_t i) {
+  const DType actual = e.dtype(i);
+  if (actual == DType::float32) return float_bits(e, i);
+  return actual == DType::float16 ? e.bit_cast_to(e[i], DType::uint16) : e[i];
 }
 
 // Packs the bits of each hash function into a signature, first bit highest. The newer form adds the function's index above its bits. 32-bit
 // arithmetic wraps around.
-ValueId signatures(Expansion& e, ValueId bits, bool is_new) {
+ValueId pack_signatures(Expansion& e, ValueId bits, bool is_new) {
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int64); };
   const auto size = [&](size_t axis) { return e.add("Squeeze", {e.sizes({e.length(kSeeds, axis)}), e.integers({0})}); };
   const auto shifted = [&](ValueId value, ValueId by) {
-    const ValueId words = e.add("BitShift", {e.cast(value, DType::uint32), e.cast(by, DType::uint32)}, with({{"direction", "LEFT"}}));
-    return e.bits_as(words, DType::int32);
+    const ValueId shifted_words =
+        e.add("BitShift", {e.cast(value, DType::uint32), e.cast(by, DType::uint32)}, with({{"direction", "LEFT"}}));
+    return e.bit_cast_to(shifted_words, DType::int32);
   };
   const ValueId count = size(1), last = e.add("Sub", {count, number(1)});
-  const ValueId places = shifted(number(1), e.add("Range", {last, number(-1), number(-1)}));
-  const ValueId sums = e.add("ReduceSum", {e.add("Mul", {bits, places}), e.integers({1})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId bit_values = shifted(number(1), e.add("Range", {last, number(-1), number(-1)}));
+  const ValueId sums = e.add("ReduceSum", {e.add("Mul", {bits, bit_values}), e.integers({1})}, with({{"keepdims", int64_t{0}}}));
   if (!is_new) return sums;
   return e.add("Add", {sums, shifted(e.add("Range", {number(0), size(0), number(1)}), count)});
 }
@@ -57,16 +58,16 @@ void projection(Expansion& e) {
   if (e.has(kHashWeights) && e.dtype(kHashWeights) != e.dtype(kSeeds))
     e.fail(kHashWeights, "N18.1",
            std::string(name(e.dtype(kSeeds))) + " expected, as the seeds; given " + std::string(name(e.dtype(kHashWeights))));
-  std::vector<ValueId> inputs{float_bits(e, kSeeds), plain_bits(e, kHashed)};
+  std::vector<ValueId> inputs{float_bits(e, kSeeds), element_bits(e, kHashedInput)};
   if (e.has(kHashWeights)) inputs.push_back(float_bits(e, kHashWeights));
   const ValueId bits = e.add("pumice::HashProjection", inputs);
   const int64_t form = e.integer(kHashForm);
-  e.give(form == kDenseHash ? e.add("Reshape", {bits, e.integers({-1})}) : signatures(e, bits, form == kSparseHash));
+  e.add_output(form == kDenseHash ? e.add("Reshape", {bits, e.integers({-1})}) : pack_signatures(e, bits, form == kSparseHash));
 }
 
 }  // namespace
 
-Operations projection_operations() {
+Operations lsh_projection_operations() {
   return {{"nnapi::LSH_PROJECTION",
            1,
            "Bits that tell whether sums of hashes are above 0, one for each seed: of each part of x a hash of the seed's bytes and its "

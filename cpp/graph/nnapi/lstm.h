@@ -27,8 +27,9 @@ void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
 // Adds one direction over a sequence of rank 3. Its states are the last hidden state and the last cell state.
 Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
 // Whether a direction can be an LSTM node, which supports no projection, normalization or cell clipping.
-bool is_row(const Expansion& e, const LstmCell& cell, const LstmOptions& options);
+bool fits_lstm_node(const Expansion& e, const LstmCell& cell, const LstmOptions& options);
 // Adds both directions on the same input as one LSTM node; returns its results.
-std::vector<ValueId> lstm_of_both(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells, const LstmOptions& options);
+std::vector<ValueId> bidirectional_lstm(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells,
+                                        const LstmOptions& options);
 
 }  // namespace pumice::nnapi

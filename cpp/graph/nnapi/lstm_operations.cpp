@@ -17,47 +17,47 @@ constexpr size_t kAux = 39;
 
 void check_clip(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
-  if (!elements) o.refuse(i, "that is no constant");
-  if (const double given = elements->as_double().at(0); !(given >= 0))
-    o.fail(i, "NL6", "a number of at least 0 expected; given " + std::to_string(given));
+  if (!elements) o.reject(i, "that is no constant");
+  if (const double actual = elements->as_double().at(0); !(actual >= 0))
+    o.fail(i, "NL6", "a number of at least 0 expected; given " + std::to_string(actual));
 }
 
-void check_step(Operands& o) {
+void check_lstm_step(Operands& o) {
   o.expect_rank(0, 2);
   check_presence(o, kStep, false);
   check_sizes(o, kStep, "NL7");
-  expect_one_size(o, {{0, 0}, {kStep.h, 0}}, "NL7");
-  expect_one_size(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "NL7");
+  expect_equal_sizes(o, {{0, 0}, {kStep.h, 0}}, "NL7");
+  expect_equal_sizes(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "NL7");
   for (const size_t i : {21, 22}) check_clip(o, i);
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
-void check_sequence(Operands& o) {
+void check_lstm_sequence(Operands& o) {
   o.expect_rank(0, 3);
   check_presence(o, kSequence, true);
   check_sizes(o, kSequence, "NL7");
-  expect_one_size(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "NL7");
-  expect_one_size(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "NL7");
-  refuse_empty(o, "NG2");
+  expect_equal_sizes(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "NL7");
+  expect_equal_sizes(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "NL7");
+  reject_empty(o, "NG2");
 }
 
 // Returns how the auxiliary input is used: whether both directions have weights for it. A coupled input gate has none.
-Linking linking_of(const Operands& o) {
-  const auto weighs = [&](const LstmCell& cell) {
-    const bool given = o.has(cell.aux_weights + 3);
+AuxInputMode find_aux_mode(const Operands& o) {
+  const auto has_aux_weights = [&](const LstmCell& cell) {
+    const bool has_weights = o.has(cell.aux_weights + 3);
     for (size_t gate = 0; gate < 3; ++gate) {
-      const bool expected = given && (gate != 0 || o.has(cell.x_weights));
+      const bool expected = has_weights && (gate != 0 || o.has(cell.x_weights));
       if (o.has(cell.aux_weights + gate) != expected)
         o.fail(cell.aux_weights + gate, "N6.4",
                std::string(expected ? "weights of all gates expected" : "none expected") + " beside operand " +
                    std::to_string(cell.aux_weights + 3));
     }
-    return given;
+    return has_weights;
   };
-  const bool fw = weighs(kForward), bw = weighs(kBackward);
+  const bool fw = has_aux_weights(kForward), bw = has_aux_weights(kBackward);
   if (fw != bw) o.fail((fw ? kBackward : kForward).aux_weights + 3, "N6.4", "weights of both directions expected, or of none");
   if (fw && !o.has(kAux)) o.fail(kAux, "N6.4", "an input for its weights expected; it is left out");
-  return !o.has(kAux) ? Linking::none : fw ? Linking::cross : Linking::parallel;
+  return !o.has(kAux) ? AuxInputMode::none : fw ? AuxInputMode::cross : AuxInputMode::parallel;
 }
 
 // Both directions must have the same optional parts.
@@ -66,68 +66,69 @@ void expect_same_parts(const Operands& o) {
        {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
         std::pair{kForward.projection, kBackward.projection}, std::pair{kForward.norms + 1, kBackward.norms + 1}})
     if (o.has(fw) != o.has(bw))
-      o.fail(bw, "N6.5", "it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.called(fw) + " is");
+      o.fail(bw, "N6.5", "it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.describe_operand(fw) + " is");
 }
 
-void check_aux(Operands& o, Linking linking) {
-  if (linking == Linking::none) return expect_one_size(o, {{0, 2}, {kBackward.x_weights + 3, 1}}, "N6.1");
+void check_aux(Operands& o, AuxInputMode aux_mode) {
+  if (aux_mode == AuxInputMode::none) return expect_equal_sizes(o, {{0, 2}, {kBackward.x_weights + 3, 1}}, "N6.1");
   o.expect_rank(kAux, 3);
-  for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAux, axis}}, "N6.4");
-  if (linking == Linking::parallel) return expect_one_size(o, {{kAux, 2}, {kBackward.x_weights + 3, 1}}, "N6.4");
+  for (const size_t axis : {0, 1}) expect_equal_sizes(o, {{0, axis}, {kAux, axis}}, "N6.4");
+  if (aux_mode == AuxInputMode::parallel) return expect_equal_sizes(o, {{kAux, 2}, {kBackward.x_weights + 3, 1}}, "N6.4");
   for (const LstmCell& cell : {kForward, kBackward}) {
     const size_t w = cell.aux_weights;
     expect_ranks(o, w, 4, 2);
-    expect_one_size(o, {{cell.x_weights + 3, 0}, {w, 0}, {w + 1, 0}, {w + 2, 0}, {w + 3, 0}}, "N6.4");
-    expect_one_size(o, {{0, 2}, {kAux, 2}, {cell.x_weights + 3, 1}, {w, 1}, {w + 1, 1}, {w + 2, 1}, {w + 3, 1}}, "N6.4");
+    expect_equal_sizes(o, {{cell.x_weights + 3, 0}, {w, 0}, {w + 1, 0}, {w + 2, 0}, {w + 3, 0}}, "N6.4");
+    expect_equal_sizes(o, {{0, 2}, {kAux, 2}, {cell.x_weights + 3, 1}, {w, 1}, {w + 1, 1}, {w + 2, 1}, {w + 3, 1}}, "N6.4");
   }
 }
 
-void check_both(Operands& o) {
+void check_bidirectional_lstm(Operands& o) {
   o.expect_rank(0, 3);
-  const Linking linking = linking_of(o);
+  const AuxInputMode aux_mode = find_aux_mode(o);
   expect_same_parts(o);
   for (const LstmCell& cell : {kForward, kBackward}) {
     check_presence(o, cell, false);
     check_sizes(o, cell, "NL7");
-    expect_one_size(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "NL7");
+    expect_equal_sizes(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "NL7");
   }
-  expect_one_size(o, {{0, 2}, {kForward.x_weights + 3, 1}}, "N6.1");
-  check_aux(o, linking);
+  expect_equal_sizes(o, {{0, 2}, {kForward.x_weights + 3, 1}}, "N6.1");
+  check_aux(o, aux_mode);
   for (const size_t i : {49, 50}) check_clip(o, i);
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 // ---- nodes
 
-LstmOptions options_of(const Expansion& e, size_t activation, bool time_major) {
+LstmOptions read_lstm_options(const Expansion& e, size_t activation, bool time_major) {
   return {cell_activation(e, activation, "NG7"), e.real(activation + 1), e.real(activation + 2), time_major};
 }
 
-void step(Expansion& e) {
+void lstm_step(Expansion& e) {
   const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = lstm_layer(e, x, kAbsent, kStep, options_of(e, 20, true), false);
+  const Layer layer = lstm_layer(e, x, kAbsent, kStep, read_lstm_options(e, 20, true), false);
   const Length units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
-  e.give(e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(0, 0), e.product(units, gates)})}));
-  for (const ValueId state : layer.states) e.give(state);
-  e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
+  e.add_output(e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(0, 0), e.product(units, gates)})}));
+  for (const ValueId state : layer.states) e.add_output(state);
+  e.add_output(e.add("Squeeze", {layer.y, e.integers({0})}));
 }
 
-void sequence(Expansion& e) {
-  const Layer layer = lstm_layer(e, e[0], kAbsent, kSequence, options_of(e, 20, e.integer(23) != 0), false);
-  e.give(layer.y);
-  for (const ValueId state : layer.states) e.give(state);
+void lstm_sequence(Expansion& e) {
+  const Layer layer = lstm_layer(e, e[0], kAbsent, kSequence, read_lstm_options(e, 20, e.integer(23) != 0), false);
+  e.add_output(layer.y);
+  for (const ValueId state : layer.states) e.add_output(state);
 }
 
-void both(Expansion& e) {
-  const LstmOptions options = options_of(e, 48, e.integer(52) != 0);
-  const Linking linking = linking_of(e.rules());
-  const ValueId aux = linking == Linking::cross ? e[kAux] : kAbsent;
-  const bool are_rows = is_row(e, kForward, options) && is_row(e, kBackward, options);
-  if (are_rows && runs_as_one(e.rules(), linking, kForward.biases + 3, kBackward.biases + 3))
-    return give_node_of_both(e, lstm_of_both(e, e[0], aux, {kForward, kBackward}, options), options.time_major, e.integer(51) != 0);
+void lstm_bidirectional(Expansion& e) {
+  const LstmOptions options = read_lstm_options(e, 48, e.integer(52) != 0);
+  const AuxInputMode aux_mode = find_aux_mode(e.rules());
+  const ValueId aux = aux_mode == AuxInputMode::cross ? e[kAux] : kAbsent;
+  const bool fit_lstm_nodes = fits_lstm_node(e, kForward, options) && fits_lstm_node(e, kBackward, options);
+  if (fit_lstm_nodes && runs_as_single_node(e.rules(), aux_mode, kForward.biases + 3, kBackward.biases + 3))
+    return add_bidirectional_outputs(e, bidirectional_lstm(e, e[0], aux, {kForward, kBackward}, options), options.time_major,
+                                     e.integer(51) != 0);
   const Layer forward = lstm_layer(e, e[0], aux, kForward, options, false);
-  const Layer backward = lstm_layer(e, linking == Linking::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
-  give_both(e, forward, backward, e.integer(51) != 0);
+  const Layer backward = lstm_layer(e, aux_mode == AuxInputMode::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
+  add_both_outputs(e, forward, backward, e.integer(51) != 0);
 }
 
 // ---- operands
@@ -140,8 +141,8 @@ class Roles {
     return *this;
   }
   Roles& add(const std::string& name, bool optional = false) {
-    static std::set<std::string> kept;  // keeps the names of roles alive as long as the table
-    roles.push_back({{*kept.insert(name).first, kFloat, optional, false, 'T'}, OperandKind::tensor});
+    static std::set<std::string> role_names;  // keeps the names of roles alive as long as the table
+    roles.push_back({{*role_names.insert(name).first, kFloat, optional, false, 'T'}, OperandKind::tensor});
     return *this;
   }
   Roles& number(std::string_view name, DTypeSet dtypes = kFloat) {
@@ -172,17 +173,17 @@ Operations lstm_operations() {
        "state, the cell, the hidden state.",
        Roles().add("x").cell("").states("").numbers().norms("").roles,
        {floats("scratch"), floats("state"), floats("cell"), floats("y")},
-       step,
+       lstm_step,
        {},
-       check_step},
+       check_lstm_step},
       {"nnapi::UNIDIRECTIONAL_SEQUENCE_LSTM",
        3,
        "LSTM over a sequence [batch, time, size], or time first. Outputs: all hidden states, the last one, and the last cell.",
        Roles().add("x").cell("").states("").numbers().number("time_major", kTruth).norms("").roles,
        {floats("y"), floats("state"), floats("cell")},
-       sequence,
+       lstm_sequence,
        {},
-       check_sequence},
+       check_lstm_sequence},
       {"nnapi::BIDIRECTIONAL_SEQUENCE_LSTM",
        3,
        "LSTM over a sequence, forward and backward. Outputs: all hidden states of each, or both joined where merge_outputs is true; the "
@@ -204,9 +205,9 @@ Operations lstm_operations() {
            .norms("bw_")
            .roles,
        {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
-       both,
+       lstm_bidirectional,
        {},
-       check_both},
+       check_bidirectional_lstm},
   };
 }
 

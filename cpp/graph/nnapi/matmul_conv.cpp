@@ -12,7 +12,7 @@
 namespace pumice::nnapi {
 
 // Returns scale and zero point as constants for quantized products.
-static std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
+static std::vector<ValueId> quantization_inputs(Expansion& e, const Quantization& quantization, DType dtype) {
   return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
 }
 
@@ -33,16 +33,16 @@ void check_bias(const Expansion& e) {
   if (bias.dtype != expected)
     e.fail(2,
            std::string(name(expected)) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(bias.dtype)));
-  const Quantization &x = e.quantization(0), &w = e.quantization(1), &given = bias.quantization;
-  if (given.scale.empty()) return;
-  if (given.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*given.zero_point));
-  if (w.scale.size() != given.scale.size())
-    e.fail(2, std::to_string(w.scale.size()) + " scales expected, as operand 1; given " + std::to_string(given.scale.size()));
+  const Quantization &x = e.quantization(0), &w = e.quantization(1), &actual = bias.quantization;
+  if (actual.scale.empty()) return;
+  if (actual.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*actual.zero_point));
+  if (w.scale.size() != actual.scale.size())
+    e.fail(2, std::to_string(w.scale.size()) + " scales expected, as operand 1; given " + std::to_string(actual.scale.size()));
   for (size_t i = 0; i < w.scale.size(); ++i) {
-    const double product = static_cast<double>(x.scale[0]) * static_cast<double>(w.scale[i]), scale = static_cast<double>(given.scale[i]);
+    const double product = static_cast<double>(x.scale[0]) * static_cast<double>(w.scale[i]), scale = static_cast<double>(actual.scale[i]);
     if (std::abs(product - scale) > 1e-6 * std::min(product, scale))
-      e.fail(2,
-             "a scale of " + general_text(product) + " expected, the product of those of operands 0 and 1; given " + general_text(scale));
+      e.fail(2, "a scale of " + format_general(product) + " expected, the product of those of operands 0 and 1; given " +
+                    format_general(scale));
   }
 }
 
@@ -58,10 +58,10 @@ void check_filter(const Expansion& e, int channel_axis) {
 ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
   std::vector<ValueId> inputs{x};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
-  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append(quantization_inputs(e, e.quantization(0), e.dtype(0)));
   append({w});
-  append(parameters(e, e.quantization(1), e.dtype(1)));
-  append(parameters(e, y, e.dtype(0)));
+  append(quantization_inputs(e, e.quantization(1), e.dtype(1)));
+  append(quantization_inputs(e, y, e.dtype(0)));
   append({e[2]});
   return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
 }
@@ -70,7 +70,7 @@ namespace {
 
 void check_fully_connected(Operands& o) {
   o.expect_rank(1, 2);
-  o.expect_least_rank(0, 2);
+  o.expect_min_rank(0, 2);
   check_bias_length(o, 0);
   const auto size = o.size(1, 1);
   const auto& shape = o.facts()[0].shape;
@@ -80,7 +80,7 @@ void check_fully_connected(Operands& o) {
   if (*size != 0 && known % *size == 0) return;
   if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
     o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.shape_text(0));
-  o.leave_open();
+  o.leave_undetermined();
 }
 
 void fully_connected(Expansion& e) {
@@ -91,18 +91,18 @@ void fully_connected(Expansion& e) {
   if (!e.is_quantized(0)) {
     const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
     const ValueId x = is_matrix ? e[0] : e.reshaped(e[0], {{}, size});
-    return e.give(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
+    return e.add_output(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
   }
   // A 1x1 convolution, which adds the bias before rounding.
   const Quantization quantization = e.declared();
   const Length one{1};
   const ValueId x = e.reshaped(e[0], {{}, size, one, one}), w = e.reshaped(e[1], {units, size, one, one});
   const ValueId y = quantized_conv(e, x, w, activation, quantization, {});
-  e.give(e.reshaped(y, {{}, units}), quantization);
+  e.add_output(e.reshaped(y, {{}, units}), quantization);
 }
 
 // Swaps the last two axes.
-ValueId adjoint(Expansion& e, size_t i) {
+ValueId swap_last_axes(Expansion& e, size_t i) {
   std::vector<int64_t> order(e.rank(i));
   for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = static_cast<int64_t>(axis);
   std::swap(order.at(order.size() - 1), order.at(order.size() - 2));
@@ -110,32 +110,32 @@ ValueId adjoint(Expansion& e, size_t i) {
 }
 
 void check_batch_matmul(Operands& o) {
-  for (const size_t i : {0, 1}) o.expect_least_rank(i, 2);
+  for (const size_t i : {0, 1}) o.expect_min_rank(i, 2);
 }
 
 void batch_matmul(Expansion& e) {
-  const ValueId a = e.integer(2) != 0 ? adjoint(e, 0) : e[0], b = e.integer(3) != 0 ? adjoint(e, 1) : e[1];
-  if (!e.is_quantized(0)) return e.give(e.add("MatMul", {a, b}));
+  const ValueId a = e.integer(2) != 0 ? swap_last_axes(e, 0) : e[0], b = e.integer(3) != 0 ? swap_last_axes(e, 1) : e[1];
+  if (!e.is_quantized(0)) return e.add_output(e.add("MatMul", {a, b}));
   const Quantization y = e.declared();
   std::vector<ValueId> inputs{a};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
-  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append(quantization_inputs(e, e.quantization(0), e.dtype(0)));
   append({b});
-  append(parameters(e, e.quantization(1), e.dtype(1)));
-  append(parameters(e, y, e.dtype(0)));
-  e.give(e.add("QLinearMatMul", inputs), y);
+  append(quantization_inputs(e, e.quantization(1), e.dtype(1)));
+  append(quantization_inputs(e, y, e.dtype(0)));
+  e.add_output(e.add("QLinearMatMul", inputs), y);
 }
 
-enum class Groups : uint8_t { one, by_channel, given };
+enum class GroupMode : uint8_t { one, by_channel, explicit_count };
 
 // Number of operands before the paddings, and between the strides and the activation (the group count).
 constexpr size_t kBeforeWindow = 3;
-constexpr size_t numbers_of(Groups groups) {
-  return groups == Groups::one ? 0 : 1;
+constexpr size_t num_group_operands(GroupMode groups) {
+  return groups == GroupMode::one ? 0 : 1;
 }
 
 // Infers unknown channels of image and filter from each other; Conv checks that they match.
-void agree_on_channels(Operands& o, size_t image_axis, int64_t group) {
+void infer_channels(Operands& o, size_t image_axis, int64_t group) {
   const auto in = o.size(0, image_axis), each = o.size(1, 3);
   if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
   if (in && *in % group == 0) o.assume_size(1, 3, *in / group);
@@ -154,52 +154,53 @@ void check_depthwise(Operands& o, size_t image_axis, size_t multiplier_operand) 
   if (channels) o.assume_size(0, image_axis, *channels / multiplier);
 }
 
-template <Groups groups>
+template <GroupMode groups>
 void check_conv(Operands& o) {
-  const size_t behind = kBeforeWindow + (o.is_implicit() ? 3 : 6);
+  const size_t next_operand = kBeforeWindow + (o.is_implicit() ? 3 : 6);
   for (const size_t i : {0, 1}) o.expect_rank(i, 4);
-  const size_t image_axis = o.integer(behind + numbers_of(groups) + 1) != 0 ? 1 : 3;
-  if constexpr (groups == Groups::by_channel) {
-    check_depthwise(o, image_axis, behind);
+  const size_t image_axis = o.integer(next_operand + num_group_operands(groups) + 1) != 0 ? 1 : 3;
+  if constexpr (groups == GroupMode::by_channel) {
+    check_depthwise(o, image_axis, next_operand);
     return check_bias_length(o, 3);
   }
-  const int64_t group = groups == Groups::given ? o.integer(behind) : 1;
+  const int64_t group = groups == GroupMode::explicit_count ? o.integer(next_operand) : 1;
   check_bias_length(o, 0);
   const auto channels = o.size(1, 0);
   if (group < 1 || (channels && *channels % group != 0))
-    o.fail(behind, "a number that divides " + std::to_string(channels.value_or(0)) + " channels expected; given " + std::to_string(group));
-  agree_on_channels(o, image_axis, group);
+    o.fail(next_operand,
+           "a number that divides " + std::to_string(channels.value_or(0)) + " channels expected; given " + std::to_string(group));
+  infer_channels(o, image_axis, group);
 }
 
-template <Groups groups>
+template <GroupMode groups>
 void conv(Expansion& e) {
-  constexpr size_t numbers = numbers_of(groups);
-  const Window window = window_of(e, kBeforeWindow, numbers, false);
-  const size_t behind = window.next;  // the group count, if any, then activation, layout, dilations
-  const Activation activation = e.activation(behind + numbers);
-  const bool planes = is_planes(e, behind + numbers + 1);
-  constexpr bool depthwise = groups == Groups::by_channel;
+  constexpr size_t numbers = num_group_operands(groups);
+  const Window window = read_window(e, kBeforeWindow, numbers, false);
+  const size_t next_operand = window.next;  // the group count, if any, then activation, layout, dilations
+  const Activation activation = e.activation(next_operand + numbers);
+  const bool is_nchw = read_nchw_flag(e, next_operand + numbers + 1);
+  constexpr bool depthwise = groups == GroupMode::by_channel;
   check_filter(e, depthwise ? 3 : 0);
   check_bias(e);
   int64_t group = 1;
-  if constexpr (depthwise) group = e.size(0, planes ? 1 : 3);
-  if constexpr (groups == Groups::given) group = e.integer(behind);
+  if constexpr (depthwise) group = e.size(0, is_nchw ? 1 : 3);
+  if constexpr (groups == GroupMode::explicit_count) group = e.integer(next_operand);
   Attributes attributes = window.attributes;
   attributes.set("group", group);
-  const ValueId x = planes_of(e, e[0], planes);
+  const ValueId x = to_nchw(e, e[0], is_nchw);
   const ValueId w =
       e.add("Transpose", {e[1]}, with({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
   if (!e.is_quantized(0)) {
     const ValueId y = e.activated(e.add("Conv", {x, w, e[2]}, attributes), activation);
-    return e.give(image_of(e, y, planes));
+    return e.add_output(from_nchw(e, y, is_nchw));
   }
   const Quantization quantization = e.declared();
-  e.give(image_of(e, quantized_conv(e, x, w, activation, quantization, attributes), planes), quantization);
+  e.add_output(from_nchw(e, quantized_conv(e, x, w, activation, quantization, attributes), is_nchw), quantization);
 }
 
 }  // namespace
 
-Operations product_operations() {
+Operations matmul_conv_operations() {
   constexpr DTypeSet reals = kFloat | kQuant, biases = kFloat | kInt;
   const Operand bias = tensor("bias", biases), filter{{"filter", reals}, OperandKind::tensor, true}, activation = scalar("activation");
   const auto conv_form = [&](bool implicit, std::vector<Operand> more, bool dilated) {
@@ -234,11 +235,11 @@ Operations product_operations() {
        {},
        check_batch_matmul},
       convolution("nnapi::CONV_2D", 1, "A convolution with filters [out, height, width, in], plus the bias, then the activation.", {}, true,
-                  conv<Groups::one>, check_conv<Groups::one>),
+                  conv<GroupMode::one>, check_conv<GroupMode::one>),
       convolution("nnapi::DEPTHWISE_CONV_2D", 1, "A convolution of each channel with its own filters, [1, height, width, out].",
-                  {scalar("depth_multiplier")}, true, conv<Groups::by_channel>, check_conv<Groups::by_channel>),
+                  {scalar("depth_multiplier")}, true, conv<GroupMode::by_channel>, check_conv<GroupMode::by_channel>),
       convolution("nnapi::GROUPED_CONV_2D", 3, "A convolution of groups of channels, with filters [out, height, width, in of a group].",
-                  {scalar("groups")}, false, conv<Groups::given>, check_conv<Groups::given>),
+                  {scalar("groups")}, false, conv<GroupMode::explicit_count>, check_conv<GroupMode::explicit_count>),
   };
 }
 

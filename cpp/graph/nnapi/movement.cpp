@@ -11,7 +11,7 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr int64_t kMostParts = 65535;  // outputs of a Split if the axis size is unknown
+constexpr int64_t kMaxParts = 65535;  // outputs of a Split if the axis size is unknown
 constexpr int64_t kLast = std::numeric_limits<int64_t>::max(), kFirst = std::numeric_limits<int64_t>::min();
 
 int64_t signed_size(size_t value) {
@@ -19,8 +19,8 @@ int64_t signed_size(size_t value) {
 }
 
 // Adds an output with operand i's quantization.
-void give_moved(Expansion& e, ValueId id, size_t i = 0) {
-  e.give(id, e.as_operand(i));
+void add_moved_output(Expansion& e, ValueId id, size_t i = 0) {
+  e.add_output(id, e.operand_quantization(i));
 }
 
 // Each of these lists must have one number per axis of operand 0.
@@ -46,12 +46,12 @@ void check_slice(Operands& o) {
     o.fail(2, "sizes of at least 0, or -1 for all that is left, expected; given " + to_string(*size));
   const size_t rank = begin ? begin->size() : size ? size->size() : 0;
   for (size_t axis = 0; axis < rank; ++axis) {
-    const int64_t from = begin ? (*begin)[axis] : 0, wanted = size ? (*size)[axis] : 0;
+    const int64_t from = begin ? (*begin)[axis] : 0, requested_size = size ? (*size)[axis] : 0;
     if (from < 0) o.fail(1, "at least 0 expected" + on_axis(axis) + "; given " + std::to_string(from));
-    const auto most = from > 0 || wanted > 0 ? o.size(0, axis) : std::nullopt;
-    if (most && (from > *most || wanted > *most - from))
-      o.fail(2, "at most " + std::to_string(*most) + " elements expected" + on_axis(axis) + "; given " + std::to_string(wanted) + " from " +
-                    std::to_string(from) + " on");
+    const auto axis_size = from > 0 || requested_size > 0 ? o.size(0, axis) : std::nullopt;
+    if (axis_size && (from > *axis_size || requested_size > *axis_size - from))
+      o.fail(2, "at most " + std::to_string(*axis_size) + " elements expected" + on_axis(axis) + "; given " +
+                    std::to_string(requested_size) + " from " + std::to_string(from) + " on");
   }
 }
 
@@ -66,12 +66,12 @@ std::optional<size_t> unread_begin(const Operands& o) {
 }
 
 // Expands a slice to gathers, so that the host need not read where it begins. The begin is clamped so that the slice fits.
-ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
+ValueId slice_at_runtime_begin(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
-  const ValueId told = e.add("pumice::SliceBegin", {e[1], e[0]}, with({{"size", size}}));
+  const ValueId checked_begin = e.add("pumice::SliceBegin", {e[1], e[0]}, with({{"size", size}}));
   const ValueId last = e.cast(e.add("Sub", {e.add("Shape", {e[0]}), e.integers(size)}), DType::int32);
-  const ValueId begin = e.add("Max", {e.add("Min", {told, last}), number(0)});
+  const ValueId begin = e.add("Max", {e.add("Min", {checked_begin, last}), number(0)});
   for (size_t axis = 0; axis < size.size(); ++axis) {
     const ValueId steps = e.add("Range", {number(0), number(size[axis]), number(1)});
     const ValueId first = e.add("Gather", {begin, e.integers({signed_size(axis)})});
@@ -93,12 +93,12 @@ void slice(Expansion& e) {
     }
     const ValueId y = e.add("Slice", {e[0], e.integers(*begin), e.integers(end)});
     e.refine(y, shape);
-    return give_moved(e, y);
+    return add_moved_output(e, y);
   }
-  if (size && !has_open_size(*size)) return give_moved(e, slice_from(e, *size));
+  if (size && !has_open_size(*size)) return add_moved_output(e, slice_at_runtime_begin(e, *size));
   const ValueId first = e.as_int64(1), sizes = e.as_int64(2);
   const ValueId end = e.add("Where", {e.add("Less", {sizes, e.integers({0})}), e.integers({kLast}), e.add("Add", {first, sizes})});
-  give_moved(e, e.add("Slice", {e[0], first, end}));
+  add_moved_output(e, e.add("Slice", {e[0], first, end}));
 }
 
 // Masks of a strided slice, operands 4 to 6.
@@ -122,18 +122,22 @@ struct AxisSlice {
   bool is_last() const { return begin == -1 && end == 0 && step > 0; }
   // Returns how many elements the slice selects on an axis of this size; 0 if it runs backwards from before the first element.
   int64_t count(int64_t size) const {
-    const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
-    const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };
-    const int64_t from = place(begin), distance = end == kFirst ? from + 1 : step > 0 ? place(end) - from : from - place(end);
+    const int64_t first_index = step > 0 ? 0 : -1, last_index = step > 0 ? size : size - 1;
+    const auto clamp_index = [&](int64_t at) {
+      return std::clamp(at < 0 ? std::max(at + size, first_index) : at, first_index, std::max(first_index, last_index));
+    };
+    const int64_t from = clamp_index(begin), distance = end == kFirst ? from + 1
+                                                        : step > 0    ? clamp_index(end) - from
+                                                                      : from - clamp_index(end);
     return distance <= 0 ? 0 : (distance - 1) / (step < 0 ? -step : step) + 1;
   }
 };
 
-AxisSlice axis_slice(const AxisSlice& given, const Masks& masks, size_t axis) {
-  const bool forward = given.step > 0;
+AxisSlice axis_slice(const AxisSlice& requested, const Masks& masks, size_t axis) {
+  const bool forward = requested.step > 0;
   const bool opens = has_bit(masks.begin, axis), ends = has_bit(masks.end, axis);
-  AxisSlice slice{opens ? (forward ? 0 : kLast) : given.begin, ends ? (forward ? kLast : kFirst) : given.end, given.step};
-  if (has_bit(masks.shrink, axis) && !opens && !ends && given.is_last()) slice.end = kLast;
+  AxisSlice slice{opens ? (forward ? 0 : kLast) : requested.begin, ends ? (forward ? kLast : kFirst) : requested.end, requested.step};
+  if (has_bit(masks.shrink, axis) && !opens && !ends && requested.is_last()) slice.end = kLast;
   return slice;
 }
 
@@ -157,10 +161,10 @@ struct SliceLists {
   ValueId starts, ends, steps;
 };
 
-SliceLists known_lists(Expansion& e, const Masks& masks, const std::vector<AxisSlice>& given) {
+SliceLists known_lists(Expansion& e, const Masks& masks, const std::vector<AxisSlice>& axis_slices) {
   std::vector<int64_t> starts, ends, steps;
-  for (size_t axis = 0; axis < given.size(); ++axis) {
-    AxisSlice slice = axis_slice(given[axis], masks, axis);
+  for (size_t axis = 0; axis < axis_slices.size(); ++axis) {
+    AxisSlice slice = axis_slice(axis_slices[axis], masks, axis);
     const int64_t size = e.shape(0)[axis];
     if (size != kUnknownSize && slice.count(size) == 0) slice = {0, 0, 1};
     starts.push_back(slice.begin), ends.push_back(slice.end), steps.push_back(slice.step);
@@ -193,34 +197,34 @@ void strided_slice(Expansion& e) {
   const size_t rank = e.rank(0);
   const Masks masks = masks_of(e.rules());
   const auto begin = e.known(1), end = e.known(2), steps = e.known(3);
-  std::vector<int64_t> axes, gone;
-  std::vector<AxisSlice> given;
+  std::vector<int64_t> axes, removed_axes;
+  std::vector<AxisSlice> axis_slices;
   bool is_known = begin && end && steps;
   for (size_t axis = 0; axis < rank; ++axis) {
     axes.push_back(signed_size(axis));
-    if (has_bit(masks.shrink, axis)) gone.push_back(signed_size(axis));
+    if (has_bit(masks.shrink, axis)) removed_axes.push_back(signed_size(axis));
     if (!begin || !end || !steps) continue;
-    given.push_back({(*begin)[axis], (*end)[axis], (*steps)[axis]});
-    const AxisSlice slice = axis_slice(given[axis], masks, axis);
+    axis_slices.push_back({(*begin)[axis], (*end)[axis], (*steps)[axis]});
+    const AxisSlice slice = axis_slice(axis_slices[axis], masks, axis);
     is_known = is_known && (e.shape(0)[axis] != kUnknownSize || slice.step > 0 || slice.begin >= 0);
   }
-  if (gone.size() == rank) gone.pop_back();  // leaves [1], never a scalar
-  const SliceLists lists = is_known ? known_lists(e, masks, given) : computed_lists(e, masks);
+  if (removed_axes.size() == rank) removed_axes.pop_back();  // leaves [1], never a scalar
+  const SliceLists lists = is_known ? known_lists(e, masks, axis_slices) : computed_lists(e, masks);
   ValueId y = e.add("Slice", {e[0], lists.starts, lists.ends, e.integers(axes), lists.steps});
   e.refine(y, Shape(rank, kUnknownSize));
-  if (!gone.empty()) y = e.add("Squeeze", {y, e.integers(gone)});
-  e.refine(y, Shape(rank - gone.size(), kUnknownSize));
-  give_moved(e, y);
+  if (!removed_axes.empty()) y = e.add("Squeeze", {y, e.integers(removed_axes)});
+  e.refine(y, Shape(rank - removed_axes.size(), kUnknownSize));
+  add_moved_output(e, y);
 }
 
 // Known indices must be within the axis.
 void check_indices(const Operands& o, size_t indices, size_t x, size_t axis) {
   const auto& elements = o.facts()[indices].elements;
   if (!elements) return;
-  const auto given = elements->as_int64();
-  const auto size = given.empty() ? std::nullopt : o.size(x, axis);
-  const auto wrong = std::ranges::find_if(given, [&](int64_t one) { return one < 0 || (size && one >= *size); });
-  if (wrong != given.end())
+  const auto index_values = elements->as_int64();
+  const auto size = index_values.empty() ? std::nullopt : o.size(x, axis);
+  const auto wrong = std::ranges::find_if(index_values, [&](int64_t one) { return one < 0 || (size && one >= *size); });
+  if (wrong != index_values.end())
     o.fail(indices, "indices from 0 on, below " + (size ? std::to_string(*size) : "the size of axis " + std::to_string(axis)) +
                         ", expected; given " + std::to_string(*wrong));
 }
@@ -231,16 +235,16 @@ void check_gather(Operands& o) {
 
 void gather(Expansion& e) {
   const int64_t axis = e.any_axis(1, 0);
-  give_moved(e, e.add("Gather", {e[0], e.from_first(e[2], e[0], axis)}, with({{"axis", axis}})));
+  add_moved_output(e, e.add("Gather", {e[0], e.checked_indices(e[2], e[0], axis)}, with({{"axis", axis}})));
 }
 
 void check_lookup(Operands& o) {
-  o.expect_least_rank(1, 1);
+  o.expect_min_rank(1, 1);
   if (o.rank(1)) check_indices(o, 0, 1, 0);
 }
 
 void lookup(Expansion& e) {
-  give_moved(e, e.add("Gather", {e[1], e.from_first(e[0], e[1], 0)}, with({{"axis", int64_t{0}}})), 1);
+  add_moved_output(e, e.add("Gather", {e[1], e.checked_indices(e[0], e[1], 0)}, with({{"axis", int64_t{0}}})), 1);
 }
 
 void check_split(Operands& o) {
@@ -248,7 +252,7 @@ void check_split(Operands& o) {
   const auto rank = o.rank(0);
   const size_t axis = rank ? o.axis(1, *rank) : 0;
   const auto size = rank ? o.size(0, axis) : std::nullopt;
-  if (parts < 1 || parts > size.value_or(kMostParts) || (size && *size % parts != 0))
+  if (parts < 1 || parts > size.value_or(kMaxParts) || (size && *size % parts != 0))
     o.fail(2,
            "a number that divides axis " + std::to_string(axis) + " of " + o.shape_text(0) + " expected; given " + std::to_string(parts));
 }
@@ -256,14 +260,14 @@ void check_split(Operands& o) {
 void split(Expansion& e) {
   const int64_t axis = e.any_axis(1, 0), parts = e.integer(2);
   const auto made = e.add_many("Split", {e[0]}, static_cast<size_t>(parts), with({{"axis", axis}, {"num_outputs", parts}}));
-  for (const ValueId part : made) give_moved(e, part);
+  for (const ValueId part : made) add_moved_output(e, part);
 }
 
 void top_k(Expansion& e) {
   const int64_t k = e.integer(1);
   const auto made = e.add_many("TopK", {e[0], e.integers({k})}, 2, with({{"axis", int64_t{-1}}}));
-  give_moved(e, made[0]);
-  e.give(e.cast(made[1], DType::int32));
+  add_moved_output(e, made[0]);
+  e.add_output(e.cast(made[1], DType::int32));
 }
 
 // ---- whole tensors
@@ -273,33 +277,33 @@ void check_tile(Operands& o) {
 }
 
 void tile(Expansion& e) {
-  give_moved(e, e.add("Tile", {e[0], e.as_int64(1)}));
+  add_moved_output(e, e.add("Tile", {e[0], e.as_int64(1)}));
 }
 
 void expand_dims(Expansion& e) {
-  give_moved(e, e.add("Unsqueeze", {e[0], e.integers({e.any_axis(1, 0, 1)})}));
+  add_moved_output(e, e.add("Unsqueeze", {e[0], e.integers({e.any_axis(1, 0, 1)})}));
 }
 
 void reshape(Expansion& e) {
   const auto shape = e.known(1);
-  if (!shape) return give_moved(e, e.add("Reshape", {e[0], e.as_int64(1)}, with({{"allowzero", int64_t{1}}})));
+  if (!shape) return add_moved_output(e, e.add("Reshape", {e[0], e.as_int64(1)}, with({{"allowzero", int64_t{1}}})));
   if (std::ranges::count(*shape, -1) > 1 || std::ranges::any_of(*shape, [](int64_t one) { return one < -1; }))
     e.fail(1, "sizes of at least 0, and at most one -1, expected; given " + to_string(*shape));
   std::vector<Length> lengths;
   for (const int64_t one : *shape) lengths.push_back({one});
-  give_moved(e, e.reshaped(e[0], lengths));
+  add_moved_output(e, e.reshaped(e[0], lengths));
 }
 
 // Keeps at least one axis.
 void squeeze(Expansion& e) {
-  if (e.has(1) && !e.known(1)) return give_moved(e, e.with_an_axis(e.add("Squeeze", {e[0], e.axes_of(1, e[0])})));
+  if (e.has(1) && !e.known(1)) return add_moved_output(e, e.at_least_1d(e.add("Squeeze", {e[0], e.runtime_axes(1, e[0])})));
   const size_t rank = e.rank(0);
   std::vector<int64_t> axes;
   if (e.has(1)) {
-    for (const int64_t given : e.list(1)) {
-      const int64_t axis = given < 0 ? given + signed_size(rank) : given;
+    for (const int64_t axis_value : e.list(1)) {
+      const int64_t axis = axis_value < 0 ? axis_value + signed_size(rank) : axis_value;
       if (axis < 0 || axis >= signed_size(rank))
-        e.fail(1, "axes of " + to_string(e.shape(0)) + " expected; given " + std::to_string(given));
+        e.fail(1, "axes of " + to_string(e.shape(0)) + " expected; given " + std::to_string(axis_value));
       if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
     }
   } else {
@@ -307,7 +311,7 @@ void squeeze(Expansion& e) {
       if (e.size(0, axis) == 1) axes.push_back(signed_size(axis));
   }
   if (axes.size() == rank && rank > 0) axes.pop_back();
-  give_moved(e, axes.empty() ? e[0] : e.add("Squeeze", {e[0], e.integers(axes)}));
+  add_moved_output(e, axes.empty() ? e[0] : e.add("Squeeze", {e[0], e.integers(axes)}));
 }
 
 void pack(Expansion& e) {
@@ -318,7 +322,7 @@ void pack(Expansion& e) {
       e.fail(i, to_string(e.quantization(1)) + " expected, as operand 1; given " + to_string(e.quantization(i)));
     parts.push_back(e.add("Unsqueeze", {e[i], e.integers({axis})}));
   }
-  give_moved(e, e.add("Concat", parts, with({{"axis", axis}})), 1);
+  add_moved_output(e, e.add("Concat", parts, with({{"axis", axis}})), 1);
 }
 
 // Requantizes operands whose scale differs from the output's.
@@ -334,20 +338,20 @@ void concatenation(Expansion& e) {
   }
   for (size_t i = 0; i < last; ++i)
     parts.push_back(e.quantization(i) == quantization ? e[i] : e.quantized(e.reals(i), quantization, e.dtype(i)));
-  e.give(e.add("Concat", parts, with({{"axis", axis}})), quantization);
+  e.add_output(e.add("Concat", parts, with({{"axis", axis}})), quantization);
 }
 
 void fill(Expansion& e) {
   const auto& value = e.value(1).constant;
-  if (!value) return e.give(e.add("Expand", {e[1], e.as_int64(0)}));  // a value computed by the program
+  if (!value) return e.add_output(e.add("Expand", {e[1], e.as_int64(0)}));  // a value computed by the program
   HostTensor one = *value;
   one.desc = TensorDesc(one.desc.dtype, {1});
-  e.give(e.add("ConstantOfShape", {e.as_int64(0)}, with({{"value", one}})));
+  e.add_output(e.add("ConstantOfShape", {e.as_int64(0)}, with({{"value", one}})));
 }
 
 void rank(Expansion& e) {
-  if (e.value(0).shape) return e.give(e.scalar(static_cast<double>(e.rank(0)), DType::int32));
-  e.give(e.cast(e.add("Size", {e.add("Shape", {e[0]})}), DType::int32));
+  if (e.value(0).shape) return e.add_output(e.scalar(static_cast<double>(e.rank(0)), DType::int32));
+  e.add_output(e.cast(e.add("Size", {e.add("Shape", {e[0]})}), DType::int32));
 }
 
 // ---- padding
@@ -359,24 +363,24 @@ void check_pads(Operands& o) {
   if (rows && !o.rank(0)) o.expect_rank(0, static_cast<size_t>(*rows));
   const auto rank = o.rank(0);
   if ((columns && *columns != 2) || (rows && rank && *rows != signed_size(*rank))) fail();
-  if (const auto given = o.numbers(1))
-    for (const int64_t one : *given)
+  if (const auto pad_values = o.numbers(1))
+    for (const int64_t one : *pad_values)
       if (one < 0) o.fail(1, "numbers of at least 0 expected; given " + std::to_string(one));
 }
 
 // Returns pads for Pad, begins then ends, from pairs by axis.
 ValueId pads_of(Expansion& e) {
-  const auto given = e.known(1);
-  if (!given) return e.cast(e.add("Reshape", {e.add("Transpose", {e[1]}), e.integers({-1})}), DType::int64);
-  std::vector<int64_t> pads(given->size());
-  for (size_t i = 0; i < given->size(); ++i) pads[i % 2 * given->size() / 2 + i / 2] = (*given)[i];
+  const auto pad_values = e.known(1);
+  if (!pad_values) return e.cast(e.add("Reshape", {e.add("Transpose", {e[1]}), e.integers({-1})}), DType::int64);
+  std::vector<int64_t> pads(pad_values->size());
+  for (size_t i = 0; i < pad_values->size(); ++i) pads[i % 2 * pad_values->size() / 2 + i / 2] = (*pad_values)[i];
   return e.integers(pads);
 }
 
 void pad(Expansion& e) {
   std::vector<ValueId> inputs{e[0], pads_of(e)};
   if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
-  give_moved(e, e.add("Pad", inputs));
+  add_moved_output(e, e.add("Pad", inputs));
 }
 
 // The padding value has the tensor's type, or is an integer in a quantized tensor's own units.
@@ -384,7 +388,7 @@ void pad_with(Expansion& e) {
   const DTypeSet expected = e.is_quantized(0) ? kInt : kFloat;
   if (!contains(expected, e.dtype(2)))
     e.fail(2, names(expected) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(e.dtype(2))));
-  give_moved(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
+  add_moved_output(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
 }
 
 // Mirror padding may be as large as the axis (SYMMETRIC), or one less (REFLECT skips the border element).
@@ -395,15 +399,16 @@ void check_mirror_pad(Operands& o) {
   const auto pads = o.numbers(1);
   for (size_t k = 0; pads && k < pads->size(); ++k) {
     const auto size = (*pads)[k] > 0 ? o.size(0, k / 2) : std::nullopt;
-    const int64_t most = size ? std::max<int64_t>(*size - (mode == 0 ? 1 : 0), 0) : kLast;
-    if ((*pads)[k] > most) o.fail(1, "at most " + std::to_string(most) + on_axis(k / 2) + " expected; given " + std::to_string((*pads)[k]));
+    const int64_t max_pad = size ? std::max<int64_t>(*size - (mode == 0 ? 1 : 0), 0) : kLast;
+    if ((*pads)[k] > max_pad)
+      o.fail(1, "at most " + std::to_string(max_pad) + on_axis(k / 2) + " expected; given " + std::to_string((*pads)[k]));
   }
 }
 
 void mirror_pad(Expansion& e) {
   const ValueId pads = pads_of(e);
-  if (e.integer(2) == 1) return give_moved(e, e.add("pumice::SymmetricPad", {e[0], pads}));
-  give_moved(e, e.add("Pad", {e[0], pads}, with({{"mode", std::string("reflect")}})));
+  if (e.integer(2) == 1) return add_moved_output(e, e.add("pumice::SymmetricPad", {e[0], pads}));
+  add_moved_output(e, e.add("Pad", {e[0], pads}, with({{"mode", std::string("reflect")}})));
 }
 
 }  // namespace

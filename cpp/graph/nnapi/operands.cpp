@@ -6,13 +6,13 @@
 
 namespace pumice::nnapi {
 
-Operands::Operands(const Operation& operation, std::string node, std::vector<Fact> facts)
+Operands::Operands(const Operation& operation, std::string node, std::vector<OperandFacts> facts)
     : operation_(&operation),
       node_(std::move(node)),
       facts_(std::move(facts)),
       roles_(&form()),
       assumed_(facts_.size(), false),
-      asked_at_calls_(facts_.size(), false) {}
+      checked_at_calls_(facts_.size(), false) {}
 
 // Returns the form in use. The implicit form has fewer operands, or the layout flag in place of a number.
 const std::vector<Operand>& Operands::form() const {
@@ -29,13 +29,13 @@ const Operand& Operands::role(size_t i) const {
   const auto variadic = std::ranges::find(*roles_, true, &Operand::variadic);
   const auto first = static_cast<size_t>(variadic - roles_->begin());
   if (variadic == roles_->end() || i < first) return roles_->at(i);
-  const size_t behind = roles_->size() - 1 - first;
-  return i + behind < facts_.size() ? *variadic : roles_->at(roles_->size() - (facts_.size() - i));
+  const size_t trailing = roles_->size() - 1 - first;
+  return i + trailing < facts_.size() ? *variadic : roles_->at(roles_->size() - (facts_.size() - i));
 }
 
 // ---- errors
 
-std::string Operands::called(size_t i) const {
+std::string Operands::describe_operand(size_t i) const {
   return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
 }
 
@@ -44,17 +44,17 @@ void Operands::fail(std::string_view rule, const std::string& message) const {
 }
 
 void Operands::fail(size_t i, std::string_view rule, const std::string& message) const {
-  fail(rule, called(i) + ": " + message);
+  fail(rule, describe_operand(i) + ": " + message);
 }
 
-void Operands::refuse(size_t i, const std::string& message) const {
-  throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + called(i) + ", " + message);
+void Operands::reject(size_t i, const std::string& message) const {
+  throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + describe_operand(i) + ", " + message);
 }
 
 // Lists determine an operand's rank, so it may be too high: no tensor has more than kMaxRank axes.
-void Operands::refuse_rank(size_t i, size_t rank) const {
+void Operands::reject_rank(size_t i, size_t rank) const {
   throw GraphError(node_,
-                   std::string(operation_->name) + ": " + called(i) + ": a rank of " + std::to_string(rank) +
+                   std::string(operation_->name) + ": " + describe_operand(i) + ": a rank of " + std::to_string(rank) +
                        " expected, as the other operands tell; the highest rank is " + std::to_string(kMaxRank),
                    "R8");
 }
@@ -67,79 +67,79 @@ std::string Operands::shape_text(size_t i) const {
 
 std::optional<size_t> Operands::rank(size_t i) const {
   const auto& shape = facts_.at(i).shape;
-  is_open_ = is_open_ || !shape;
+  is_undetermined_ = is_undetermined_ || !shape;
   return shape ? std::optional(shape->size()) : std::nullopt;
 }
 
 std::optional<int64_t> Operands::size(size_t i, size_t axis) const {
   const auto& shape = facts_.at(i).shape;
   const bool known = shape && shape->at(axis) != kUnknownSize;
-  is_open_ = is_open_ || !known;
+  is_undetermined_ = is_undetermined_ || !known;
   return known ? std::optional((*shape)[axis]) : std::nullopt;
 }
 
 std::optional<std::vector<int64_t>> Operands::numbers(size_t i) const {
   const auto& elements = facts_.at(i).elements;
-  is_open_ = is_open_ || !elements;
+  is_undetermined_ = is_undetermined_ || !elements;
   return elements ? std::optional(elements->as_int64()) : std::nullopt;
 }
 
 const HostTensor* Operands::elements(size_t i) const {
   const auto& elements = facts_.at(i).elements;
-  if (!elements) asked_at_calls_[i] = is_open_ = true;
+  if (!elements) checked_at_calls_[i] = is_undetermined_ = true;
   return elements ? &*elements : nullptr;
 }
 
 int64_t Operands::integer(size_t i, int64_t fallback) const {
   if (!has(i)) return fallback;
-  if (!facts_[i].elements) refuse(i, "that is no constant");
+  if (!facts_[i].elements) reject(i, "that is no constant");
   return facts_[i].elements->as_int64().at(0);
 }
 
 size_t Operands::axis(size_t i, size_t rank, int64_t fallback) const {
-  const int64_t given = integer(i, fallback), end = static_cast<int64_t>(rank);
-  if (given < -end || given >= end)
-    fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(given));
-  return static_cast<size_t>(given < 0 ? given + end : given);
+  const int64_t actual = integer(i, fallback), end = static_cast<int64_t>(rank);
+  if (actual < -end || actual >= end)
+    fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(actual));
+  return static_cast<size_t>(actual < 0 ? actual + end : actual);
 }
 
 // ---- expectations
 
 void Operands::expect_rank(size_t i, size_t rank) {
-  Fact& fact = facts_.at(i);
-  if (rank > kMaxRank) refuse_rank(i, rank);
+  OperandFacts& fact = facts_.at(i);
+  if (rank > kMaxRank) reject_rank(i, rank);
   if (fact.shape) {
     if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + shape_text(i));
     return;
   }
   fact.shape = Shape(rank, kUnknownSize);
-  assumed_[i] = is_open_ = true;
+  assumed_[i] = is_undetermined_ = true;
 }
 
-void Operands::expect_least_rank(size_t i, size_t rank) const {
-  if (const auto given = this->rank(i); given && *given < rank)
+void Operands::expect_min_rank(size_t i, size_t rank) const {
+  if (const auto actual = this->rank(i); actual && *actual < rank)
     fail(i, "a rank of at least " + std::to_string(rank) + " expected; given " + shape_text(i));
 }
 
 void Operands::expect_size(size_t i, size_t axis, int64_t size) {
-  const int64_t given = facts_.at(i).shape->at(axis);
-  if (given != kUnknownSize && given != size)
+  const int64_t actual = facts_.at(i).shape->at(axis);
+  if (actual != kUnknownSize && actual != size)
     fail(i, std::to_string(size) + " elements expected on axis " + std::to_string(axis) + "; given " + shape_text(i));
   assume_size(i, axis, size);
 }
 
-void Operands::expect_length(size_t i, size_t length, const std::string& what, std::string_view rule) {
+void Operands::expect_length(size_t i, size_t length, const std::string& expectation, std::string_view rule) {
   expect_rank(i, 1);
-  if (const auto given = size(i, 0); given && *given != static_cast<int64_t>(length))
-    fail(i, rule, std::to_string(length) + " " + what + "; given " + std::to_string(*given));
+  if (const auto actual = size(i, 0); actual && *actual != static_cast<int64_t>(length))
+    fail(i, rule, std::to_string(length) + " " + expectation + "; given " + std::to_string(*actual));
   assume_size(i, 0, static_cast<int64_t>(length));
 }
 
 void Operands::assume_size(size_t i, size_t axis, int64_t size) {
-  int64_t& given = facts_.at(i).shape->at(axis);
-  if (given != kUnknownSize) return;
-  given = size;
-  assumed_[i] = is_open_ = true;
+  int64_t& actual = facts_.at(i).shape->at(axis);
+  if (actual != kUnknownSize) return;
+  actual = size;
+  assumed_[i] = is_undetermined_ = true;
 }
 
 }  // namespace pumice::nnapi

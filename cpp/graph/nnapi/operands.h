@@ -12,8 +12,8 @@
 
 namespace pumice::nnapi {
 
-struct Fact {
-  bool given = false;  // not omitted
+struct OperandFacts {
+  bool is_present = false;  // not omitted
   DType dtype = DType::float32;
   std::optional<Shape> shape;          // kUnknownSize for unknown sizes; none: unknown rank
   std::optional<HostTensor> elements;  // none: not known yet
@@ -21,13 +21,13 @@ struct Fact {
 
 class Operands {
  public:
-  Operands(const Operation& operation, std::string node, std::vector<Fact> facts);
+  Operands(const Operation& operation, std::string node, std::vector<OperandFacts> facts);
 
   const Operation& operation() const { return *operation_; }
   const std::string& node() const { return node_; }
-  const std::vector<Fact>& facts() const { return facts_; }
+  const std::vector<OperandFacts>& facts() const { return facts_; }
   size_t count() const { return facts_.size(); }
-  bool has(size_t i) const { return i < facts_.size() && facts_[i].given; }
+  bool has(size_t i) const { return i < facts_.size() && facts_[i].is_present; }
   bool is_implicit() const { return roles_ == &operation_->implicit; }  // the implicit-padding form
   DType dtype(size_t i) const { return facts_.at(i).dtype; }
   const Operand& role(size_t i) const;
@@ -39,9 +39,9 @@ class Operands {
   std::optional<std::vector<int64_t>> numbers(size_t i) const;  // the elements of an integer operand, if known
   // Returns the elements of a tensor. Returns null if they are unknown; the rules then run again at calls that provide them.
   const HostTensor* elements(size_t i) const;
-  bool is_asked_at_calls(size_t i) const { return asked_at_calls_[i]; }
-  bool is_open() const { return is_open_; }  // whether a rule asked for something unknown
-  void leave_open() const { is_open_ = true; }
+  bool is_checked_at_calls(size_t i) const { return checked_at_calls_[i]; }
+  bool is_undetermined() const { return is_undetermined_; }  // whether a rule asked for something unknown
+  void leave_undetermined() const { is_undetermined_ = true; }
   // Return the values of scalar operands. Throw UnsupportedError if an operand is not constant.
   int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` if the operand is omitted
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // normalised to 0 .. rank - 1
@@ -49,9 +49,9 @@ class Operands {
 
   // Throw GraphError if an operand is known to differ; an unknown fact is assumed to hold from now on.
   void expect_rank(size_t i, size_t rank);
-  void expect_least_rank(size_t i, size_t rank) const;
+  void expect_min_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
-  void expect_length(size_t i, size_t length, const std::string& what, std::string_view rule = {});  // expects a vector
+  void expect_length(size_t i, size_t length, const std::string& expectation, std::string_view rule = {});  // expects a vector
   // Assumes a size that another rule verifies.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
@@ -62,20 +62,20 @@ class Operands {
   [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }
   [[noreturn]] void fail(const std::string& message) const { fail("", message); }
-  std::string called(size_t i) const;                                    // e.g. "operand 1, 'begin'"
-  [[noreturn]] void refuse(size_t i, const std::string& message) const;  // throws UnsupportedError about operand i
+  std::string describe_operand(size_t i) const;                          // e.g. "operand 1, 'begin'"
+  [[noreturn]] void reject(size_t i, const std::string& message) const;  // throws UnsupportedError about operand i
 
  private:
   const std::vector<Operand>& form() const;
-  [[noreturn]] void refuse_rank(size_t i, size_t rank) const;
+  [[noreturn]] void reject_rank(size_t i, size_t rank) const;
 
   const Operation* operation_;
   std::string node_;
-  std::vector<Fact> facts_;
+  std::vector<OperandFacts> facts_;
   const std::vector<Operand>* roles_;  // operands of the form in use
   std::vector<bool> assumed_;
-  mutable std::vector<bool> asked_at_calls_;
-  mutable bool is_open_ = false;
+  mutable std::vector<bool> checked_at_calls_;
+  mutable bool is_undetermined_ = false;
 };
 
 }  // namespace pumice::nnapi

@@ -7,11 +7,11 @@ namespace {
 
 Operations all_operations() {
   Operations operations;
-  for (const auto make :
-       {elementwise_operations, movement_operations,       order_operations,       reduction_operations,      product_operations,
-        image_operations,       transpose_conv_operations, recurrent_operations,   lstm_operations,           lookup_operations,
-        detection_operations,   quantized_lstm_operations, signed_lstm_operations, postprocessing_operations, proposal_operations,
-        region_operations,      random_operations,         projection_operations,  box_limit_operations,      flow_operations})
+  for (const auto make : {elementwise_operations, movement_operations,       reverse_transpose_operations, reduction_operations,
+                          matmul_conv_operations, image_operations,          transpose_conv_operations,    recurrent_operations,
+                          lstm_operations,        lookup_operations,         detection_operations,         quantized_16bit_lstm_operations,
+                          int8_lstm_operations,   postprocessing_operations, proposal_operations,          roi_operations,
+                          random_operations,      lsh_projection_operations, box_limit_operations,         control_flow_operations})
     for (Operation& operation : make()) operations.push_back(std::move(operation));
   std::ranges::sort(operations, {}, &Operation::name);
   return operations;

@@ -13,23 +13,23 @@ const Operation* find_operation(std::string_view name);  // null if unknown
 
 Operations elementwise_operations();
 Operations movement_operations();
-Operations order_operations();
+Operations reverse_transpose_operations();
 Operations reduction_operations();
-Operations product_operations();
+Operations matmul_conv_operations();
 Operations image_operations();
 Operations transpose_conv_operations();
 Operations recurrent_operations();
 Operations lstm_operations();
 Operations lookup_operations();
 Operations detection_operations();
-Operations quantized_lstm_operations();
-Operations signed_lstm_operations();
+Operations quantized_16bit_lstm_operations();
+Operations int8_lstm_operations();
 Operations postprocessing_operations();
 Operations proposal_operations();
-Operations region_operations();
+Operations roi_operations();
 Operations random_operations();
-Operations projection_operations();
+Operations lsh_projection_operations();
 Operations box_limit_operations();
-Operations flow_operations();  // IF and WHILE, which Graph::if_ and Graph::while_ add
+Operations control_flow_operations();  // IF and WHILE, which Graph::if_ and Graph::while_ add
 
 }  // namespace pumice::nnapi

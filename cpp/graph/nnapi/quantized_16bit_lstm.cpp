@@ -20,35 +20,35 @@ void check_16bit_lstm(Operands& o) {
   expect_ranks(o, kWeights, 8, 2);
   expect_ranks(o, kBiases, 4, 1);
   expect_ranks(o, kCellState, 2, 2);
-  expect_one_size(o, {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}}, "N4.1");
-  expect_one_size(o,
-                  {{1, 0},
-                   {2, 0},
-                   {3, 0},
-                   {4, 0},
-                   {5, 0},
-                   {5, 1},
-                   {6, 0},
-                   {6, 1},
-                   {7, 0},
-                   {7, 1},
-                   {8, 0},
-                   {8, 1},
-                   {9, 0},
-                   {10, 0},
-                   {11, 0},
-                   {12, 0},
-                   {kCellState, 1},
-                   {kHidden, 1}},
-                  "N4.1");
-  expect_one_size(o, {{0, 0}, {kCellState, 0}, {kHidden, 0}}, "N4.1");
-  refuse_empty(o, "NG2");
+  expect_equal_sizes(o, {{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}}, "N4.1");
+  expect_equal_sizes(o,
+                     {{1, 0},
+                      {2, 0},
+                      {3, 0},
+                      {4, 0},
+                      {5, 0},
+                      {5, 1},
+                      {6, 0},
+                      {6, 1},
+                      {7, 0},
+                      {7, 1},
+                      {8, 0},
+                      {8, 1},
+                      {9, 0},
+                      {10, 0},
+                      {11, 0},
+                      {12, 0},
+                      {kCellState, 1},
+                      {kHidden, 1}},
+                     "N4.1");
+  expect_equal_sizes(o, {{0, 0}, {kCellState, 0}, {kHidden, 0}}, "N4.1");
+  reject_empty(o, "NG2");
 }
 
 void expect_parameters(const Expansion& e, size_t i, const Quantization& expected) {
-  const Quantization given = e.quantization(i);
-  if (given.scale != expected.scale || given.zero_point.value_or(0) != expected.zero_point.value_or(0))
-    e.fail(i, "N4.1", to_string(expected) + " expected; given " + to_string(given));
+  const Quantization actual = e.quantization(i);
+  if (actual.scale != expected.scale || actual.zero_point.value_or(0) != expected.zero_point.value_or(0))
+    e.fail(i, "N4.1", to_string(expected) + " expected; given " + to_string(actual));
 }
 
 // Checks all scales. Returns the scale of the biases, which is also the accumulators' scale.
@@ -67,27 +67,27 @@ float check_scales(const Expansion& e) {
 
 // Accumulates all gates in operand order. Activations are x then h, but weight rows are h then x: the first element of x meets the first
 // weight of h.
-ValueId sums_of(Expansion& e) {
-  std::vector<ValueId> rows, biases;
-  const auto joined = [&](const std::vector<ValueId>& parts, int64_t axis) { return e.add("Concat", parts, with({{"axis", axis}})); };
+ValueId accumulate_gates(Expansion& e) {
+  std::vector<ValueId> weight_rows, biases;
+  const auto concat = [&](const std::vector<ValueId>& parts, int64_t axis) { return e.add("Concat", parts, with({{"axis", axis}})); };
   for (size_t gate = 0; gate < 4; ++gate) {
-    rows.push_back(joined({e[kRecurrent + gate], e[kWeights + gate]}, 1));
+    weight_rows.push_back(concat({e[kRecurrent + gate], e[kWeights + gate]}, 1));
     biases.push_back(e[kBiases + gate]);
   }
-  const ValueId across = e.transposed(joined(rows, 0), {1, 0});
+  const ValueId transposed_weights = e.transposed(concat(weight_rows, 0), {1, 0});
   const ValueId zero = e.scalar(kOperandZero, DType::uint8);
   const ValueId weights_zero = e.scalar(e.quantization(kWeights).zero_point.value_or(0), DType::uint8);
-  const ValueId sums = e.add("MatMulInteger", {joined({e[0], e[kHidden]}, 1), across, zero, weights_zero});
-  return e.add("Add", {sums, joined(biases, 0)});
+  const ValueId sums = e.add("MatMulInteger", {concat({e[0], e[kHidden]}, 1), transposed_weights, zero, weights_zero});
+  return e.add("Add", {sums, concat(biases, 0)});
 }
 
 void lstm_16bit(Expansion& e) {
   const float scale = check_scales(e);
-  e.fixed_in({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
+  e.expect_quantization_in({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
   FixedPoint f(e);
-  const ValueId z = f.held16(f.scaled(sums_of(e), multiplier_of(4096.0 * static_cast<double>(scale))));
-  const ValueId opened = f.gates_of(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
-  const auto gates = e.add_many("Split", {opened}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
+  const ValueId z = f.clamp_int16(f.scaled(accumulate_gates(e), make_multiplier(4096.0 * static_cast<double>(scale))));
+  const ValueId gate_values = f.apply_gate_functions(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
+  const auto gates = e.add_many("Split", {gate_values}, 4, with({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
   const auto tanh = tanh_table(kIntegerBits);
   // The cell has one more integer bit: its tanh uses the doubled value, saturated to 16 bits.
   std::vector<double> cell_tanh;
@@ -95,15 +95,15 @@ void lstm_16bit(Expansion& e) {
     cell_tanh.push_back(tanh[static_cast<size_t>(std::clamp(2 * cell, -32768, 32767) + 32768)]);
   const ValueId i = gates[0], forget = gates[1], g = gates[2], o = gates[3];
   const ValueId before = e.cast(e[kCellState], DType::int32);
-  const ValueId c = f.held16(f.add(f.rounded(f.product(i, g), 4), f.product(forget, before)));
-  const ValueId h = f.held(f.rounded(f.product(o, f.looked_up(cell_tanh, c)), 8), -128, 127);
-  e.give(e.cast(c, DType::int16), e.quantization(kCellState));
-  e.give(e.cast(f.add(h, f.number(kOperandZero, DType::int32)), DType::uint8), e.quantization(kHidden));
+  const ValueId c = f.clamp_int16(f.add(f.rounded(f.product(i, g), 4), f.product(forget, before)));
+  const ValueId h = f.clamp_to(f.rounded(f.product(o, f.look_up_table(cell_tanh, c)), 8), -128, 127);
+  e.add_output(e.cast(c, DType::int16), e.quantization(kCellState));
+  e.add_output(e.cast(f.add(h, f.number(kOperandZero, DType::int32)), DType::uint8), e.quantization(kHidden));
 }
 
 }  // namespace
 
-Operations quantized_lstm_operations() {
+Operations quantized_16bit_lstm_operations() {
   constexpr DTypeSet bytes = set_of(DType::uint8), cells = set_of(DType::int16);
   std::vector<Operand> inputs{tensor("x", bytes)};
   for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",

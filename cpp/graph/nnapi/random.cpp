@@ -17,9 +17,9 @@ class Philox {
 
   // Returns the next number in [0, 1) from 52 random bits: two of a block's four words.
   double next() {
-    if (used_ == kWords) block_ = made(), used_ = 0, advance();
-    const uint64_t first = block_[used_] & 0xFFFFFu, second = block_[used_ + 1];
-    used_ += 2;
+    if (next_word_ == kWords) block_ = generate_block(), next_word_ = 0, advance();
+    const uint64_t first = block_[next_word_] & 0xFFFFFu, second = block_[next_word_ + 1];
+    next_word_ += 2;
     return std::ldexp(static_cast<double>((first << 32) + second), -52);
   }
 
@@ -30,7 +30,7 @@ class Philox {
   static uint32_t low(int32_t number) { return static_cast<uint32_t>(number); }
   static uint32_t high(int32_t number) { return number < 0 ? 0xFFFFFFFFu : 0; }
 
-  Words made() const {
+  Words generate_block() const {
     Words c = counter_;
     uint32_t k0 = key_[0], k1 = key_[1];
     for (int round = 0; round < 10; ++round) {
@@ -50,14 +50,14 @@ class Philox {
 
   std::array<uint32_t, 2> key_;
   Words counter_, block_{};
-  size_t used_ = kWords;
+  size_t next_word_ = kWords;
 };
 
 void check_multinomial(Operands& o) {
   o.expect_rank(0, 2);
   if (const int64_t count = o.integer(1); count < 1) o.fail(1, "N20.1", "a number above 0 expected; given " + std::to_string(count));
   o.expect_length(2, 2, "seeds expected", "N20.1");
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 Philox generator_of(const Expansion& e) {
@@ -71,25 +71,25 @@ Philox generator_of(const Expansion& e) {
 void multinomial(Expansion& e) {
   const int64_t rows = e.size(0, 0), count = e.integer(1);
   Philox generator = generator_of(e);
-  std::vector<double> parts(static_cast<size_t>(checked_mul(rows, count, "samples")));
-  for (double& part : parts) part = generator.next();
+  std::vector<double> uniforms(static_cast<size_t>(checked_mul(rows, count, "samples")));
+  for (double& uniform : uniforms) uniform = generator.next();
   const auto number = [&](double value) { return e.scalar(value, DType::float32); };
-  const auto last = [&](ValueId id, std::string_view op, int64_t axis) {
+  const auto reduce_last = [&](ValueId id, std::string_view op, int64_t axis) {
     return e.add(op, {id, e.integers({axis})}, with({{"keepdims", int64_t{1}}}));
   };
   const ValueId x = e.cast(e[0], DType::float32);
-  const ValueId odd = e.add("Or", {e.add("IsNaN", {x}), e.add("IsInf", {x})});
-  const ValueId most = last(e.add("Where", {odd, number(-3e38), x}), "ReduceMax", 1);
-  const ValueId shares = e.add("Where", {odd, number(0), e.add("Exp", {e.add("Sub", {x, most})})});
-  const ValueId sums = e.add("CumSum", {shares, e.scalar(1, DType::int64)});
-  const ValueId whole = last(sums, "ReduceMax", 1);
-  const ValueId wanted = e.add("Mul", {e.reshaped(e.numbers(parts, DType::float32), {{rows}, {count}}), whole});
-  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  const ValueId before = e.cast(e.add("LessOrEqual", {one_more(sums, 1), one_more(wanted, 2)}), DType::int32);
-  const ValueId places = e.add("ReduceSum", {before, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId is_not_finite = e.add("Or", {e.add("IsNaN", {x}), e.add("IsInf", {x})});
+  const ValueId row_max = reduce_last(e.add("Where", {is_not_finite, number(-3e38), x}), "ReduceMax", 1);
+  const ValueId exp_values = e.add("Where", {is_not_finite, number(0), e.add("Exp", {e.add("Sub", {x, row_max})})});
+  const ValueId sums = e.add("CumSum", {exp_values, e.scalar(1, DType::int64)});
+  const ValueId whole = reduce_last(sums, "ReduceMax", 1);
+  const ValueId targets = e.add("Mul", {e.reshaped(e.numbers(uniforms, DType::float32), {{rows}, {count}}), whole});
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const ValueId before = e.cast(e.add("LessOrEqual", {unsqueeze(sums, 1), unsqueeze(targets, 2)}), DType::int32);
+  const ValueId class_indices = e.add("ReduceSum", {before, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
   // Rows without a finite number give class 0. The result is clamped, since rounding could exceed the last class.
   const ValueId classes = e.cast(e.add("Sub", {e.sizes({e.length(0, 1)}), e.integers({1})}), DType::int32);
-  e.give(e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {places, classes}), e.scalar(0, DType::int32)}));
+  e.add_output(e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {class_indices, classes}), e.scalar(0, DType::int32)}));
 }
 
 }  // namespace

@@ -16,15 +16,15 @@ void check_cell(Operands& o, const Cell& cell, size_t batch_axis, std::string_vi
   expect_ranks(o, cell.w, 2, 2);
   o.expect_rank(cell.b, 1);
   o.expect_rank(cell.h, 2);
-  expect_one_size(o, {{cell.w, 0}, {cell.r, 0}, {cell.r, 1}, {cell.b, 0}, {cell.h, 1}}, rule);
-  expect_one_size(o, {{0, batch_axis}, {cell.h, 0}}, rule);
+  expect_equal_sizes(o, {{cell.w, 0}, {cell.r, 0}, {cell.r, 1}, {cell.b, 0}, {cell.h, 1}}, rule);
+  expect_equal_sizes(o, {{0, batch_axis}, {cell.h, 0}}, rule);
 }
 
 void check_rnn(Operands& o) {
   o.expect_rank(0, 2);
   check_cell(o, kOnly, 0, "N7.2");
-  expect_one_size(o, {{0, 1}, {1, 1}}, "N7.2");
-  refuse_empty(o, "NG2");
+  expect_equal_sizes(o, {{0, 1}, {1, 1}}, "N7.2");
+  reject_empty(o, "NG2");
 }
 
 size_t batch_axis(bool time_major) {
@@ -36,36 +36,36 @@ void check_rnn_sequence(Operands& o) {
   const int64_t major = o.integer(6);
   if (major != 0 && major != 1) o.fail(6, "N8.1", "0 or 1 expected; given " + std::to_string(major));
   check_cell(o, kOnly, batch_axis(major != 0), "N8.1");
-  expect_one_size(o, {{0, 2}, {1, 1}}, "N8.1");
-  refuse_empty(o, "NG2");
+  expect_equal_sizes(o, {{0, 2}, {1, 1}}, "N8.1");
+  reject_empty(o, "NG2");
 }
 
-Linking rnn_linking_of(const Operands& o) {
+AuxInputMode find_rnn_aux_mode(const Operands& o) {
   const bool fw = o.has(kForwardCell.aux), bw = o.has(kBackwardCell.aux);
   if (fw != bw)
     o.fail(fw ? kBackwardCell.aux : kForwardCell.aux, "N9.3", "weights of both directions expected, or of none; given those of one");
   if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3", "an input for its weights, operands 10 and 11, expected; it is left out");
-  return !o.has(kAuxInput) ? Linking::none : fw ? Linking::cross : Linking::parallel;
+  return !o.has(kAuxInput) ? AuxInputMode::none : fw ? AuxInputMode::cross : AuxInputMode::parallel;
 }
 
-void check_both_rnns(Operands& o) {
+void check_bidirectional_rnn(Operands& o) {
   o.expect_rank(0, 3);
   const size_t batch = batch_axis(o.integer(13) != 0);
-  const Linking linking = rnn_linking_of(o);
+  const AuxInputMode aux_mode = find_rnn_aux_mode(o);
   for (const Cell& cell : {kForwardCell, kBackwardCell}) check_cell(o, cell, batch, "N9.1");
-  expect_one_size(o, {{0, 2}, {kForwardCell.w, 1}}, "N9.1");
-  if (linking == Linking::none) expect_one_size(o, {{0, 2}, {kBackwardCell.w, 1}}, "N9.1");
-  if (linking != Linking::none) {
+  expect_equal_sizes(o, {{0, 2}, {kForwardCell.w, 1}}, "N9.1");
+  if (aux_mode == AuxInputMode::none) expect_equal_sizes(o, {{0, 2}, {kBackwardCell.w, 1}}, "N9.1");
+  if (aux_mode != AuxInputMode::none) {
     o.expect_rank(kAuxInput, 3);
-    for (const size_t axis : {0, 1}) expect_one_size(o, {{0, axis}, {kAuxInput, axis}}, "N9.3");
+    for (const size_t axis : {0, 1}) expect_equal_sizes(o, {{0, axis}, {kAuxInput, axis}}, "N9.3");
   }
-  if (linking == Linking::parallel) expect_one_size(o, {{kAuxInput, 2}, {kBackwardCell.w, 1}}, "N9.3");
-  if (linking == Linking::cross) {
+  if (aux_mode == AuxInputMode::parallel) expect_equal_sizes(o, {{kAuxInput, 2}, {kBackwardCell.w, 1}}, "N9.3");
+  if (aux_mode == AuxInputMode::cross) {
     expect_ranks(o, kForwardCell.aux, 2, 2);
-    expect_one_size(o, {{0, 2}, {kAuxInput, 2}, {kBackwardCell.w, 1}, {kForwardCell.aux, 1}, {kBackwardCell.aux, 1}}, "N9.3");
-    for (const Cell& cell : {kForwardCell, kBackwardCell}) expect_one_size(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
+    expect_equal_sizes(o, {{0, 2}, {kAuxInput, 2}, {kBackwardCell.w, 1}, {kForwardCell.aux, 1}, {kBackwardCell.aux, 1}}, "N9.3");
+    for (const Cell& cell : {kForwardCell, kBackwardCell}) expect_equal_sizes(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
   }
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 // Operands of a direction for the RNN operator, without the direction axis.
@@ -73,20 +73,20 @@ struct RnnOperands {
   ValueId w, r, b;
 };
 
-RnnOperands row_operands(Expansion& e, const Cell& cell, bool has_aux) {
+RnnOperands rnn_node_operands(Expansion& e, const Cell& cell, bool has_aux) {
   ValueId w = e[cell.w];
   if (has_aux) w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
-  const ValueId nothing = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
-  return {w, e[cell.r], e.add("Concat", {e[cell.b], nothing}, with({{"axis", int64_t{0}}}))};
+  const ValueId zero_bias = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
+  return {w, e[cell.r], e.add("Concat", {e[cell.b], zero_bias}, with({{"axis", int64_t{0}}}))};
 }
 
 // Returns the input, concatenated with the auxiliary input if there is one.
-ValueId input_of(Expansion& e, ValueId x, ValueId aux) {
+ValueId concat_inputs(Expansion& e, ValueId x, ValueId aux) {
   return aux == kAbsent ? x : e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
 }
 
 // Adds the RNN node; `operands` and the state have the direction axis.
-std::vector<ValueId> row_of(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
+std::vector<ValueId> add_rnn_node(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
   return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
 
@@ -96,55 +96,59 @@ struct RnnOptions {
 };
 
 // Adds one direction over a sequence as an RNN node.
-Layer layer_of(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
+Layer rnn_layer(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
   const auto& [activation, time_major] = options;
-  const auto one_more = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  const RnnOperands own = row_operands(e, cell, aux != kAbsent);
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  const RnnOperands node_operands = rnn_node_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
-  const auto made =
-      row_of(e, input_of(e, x, aux), {one_more(own.w, 0), one_more(own.r, 0), one_more(own.b, 0)}, one_more(e[cell.h], direction),
-             with({{"activations", std::vector<std::string>{activation}},
-                   {"direction", std::string(backward ? "reverse" : "forward")},
-                   {"layout", int64_t{!time_major}}}));
-  return {e.add("Squeeze", {made[0], e.integers({time_major ? 1 : 2})}), {e.add("Squeeze", {made[1], e.integers({direction})})}};
+  const auto node_outputs = add_rnn_node(e, concat_inputs(e, x, aux),
+                                         {unsqueeze(node_operands.w, 0), unsqueeze(node_operands.r, 0), unsqueeze(node_operands.b, 0)},
+                                         unsqueeze(e[cell.h], direction),
+                                         with({{"activations", std::vector<std::string>{activation}},
+                                               {"direction", std::string(backward ? "reverse" : "forward")},
+                                               {"layout", int64_t{!time_major}}}));
+  return {e.add("Squeeze", {node_outputs[0], e.integers({time_major ? 1 : 2})}),
+          {e.add("Squeeze", {node_outputs[1], e.integers({direction})})}};
 }
 
 // Adds both directions on the same input as one node; returns its results.
-std::vector<ValueId> rnn_of_both(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
-  const RnnOperands first = row_operands(e, kForwardCell, aux != kAbsent), second = row_operands(e, kBackwardCell, aux != kAbsent);
-  const RnnOperands both{both_directions(e, first.w, second.w), both_directions(e, first.r, second.r),
-                         both_directions(e, first.b, second.b)};
-  return row_of(e, input_of(e, e[0], aux), both, both_directions(e, e[kForwardCell.h], e[kBackwardCell.h], time_major ? 0 : 1),
-                with({{"activations", std::vector<std::string>{activation, activation}},
-                      {"direction", std::string("bidirectional")},
-                      {"layout", int64_t{!time_major}}}));
+std::vector<ValueId> bidirectional_rnn(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
+  const RnnOperands first = rnn_node_operands(e, kForwardCell, aux != kAbsent),
+                    second = rnn_node_operands(e, kBackwardCell, aux != kAbsent);
+  const RnnOperands stacked{stack_directions(e, first.w, second.w), stack_directions(e, first.r, second.r),
+                            stack_directions(e, first.b, second.b)};
+  return add_rnn_node(e, concat_inputs(e, e[0], aux), stacked,
+                      stack_directions(e, e[kForwardCell.h], e[kBackwardCell.h], time_major ? 0 : 1),
+                      with({{"activations", std::vector<std::string>{activation, activation}},
+                            {"direction", std::string("bidirectional")},
+                            {"layout", int64_t{!time_major}}}));
 }
 
 void rnn(Expansion& e) {
   const std::string activation = cell_activation(e, 5, "NG7");
   const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = layer_of(e, x, kAbsent, kOnly, {activation, true}, false);
-  e.give(layer.states[0]);
-  e.give(e.add("Squeeze", {layer.y, e.integers({0})}));
+  const Layer layer = rnn_layer(e, x, kAbsent, kOnly, {activation, true}, false);
+  e.add_output(layer.states[0]);
+  e.add_output(e.add("Squeeze", {layer.y, e.integers({0})}));
 }
 
 void rnn_sequence(Expansion& e) {
-  const Layer layer = layer_of(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "NG7"), e.integer(6) != 0}, false);
-  e.give(layer.y);
-  e.give(layer.states[0]);
+  const Layer layer = rnn_layer(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "NG7"), e.integer(6) != 0}, false);
+  e.add_output(layer.y);
+  e.add_output(layer.states[0]);
 }
 
-void both_rnns(Expansion& e) {
+void rnn_bidirectional(Expansion& e) {
   const std::string activation = cell_activation(e, 12, "NG7");
   const bool time_major = e.integer(13) != 0;
-  const Linking linking = rnn_linking_of(e.rules());
-  const ValueId aux = linking == Linking::cross ? e[kAuxInput] : kAbsent;
-  if (runs_as_one(e.rules(), linking, kForwardCell.b, kBackwardCell.b))
-    return give_node_of_both(e, rnn_of_both(e, aux, activation, time_major), time_major, e.integer(14) != 0);
-  const Layer forward = layer_of(e, e[0], aux, kForwardCell, {activation, time_major}, false);
+  const AuxInputMode aux_mode = find_rnn_aux_mode(e.rules());
+  const ValueId aux = aux_mode == AuxInputMode::cross ? e[kAuxInput] : kAbsent;
+  if (runs_as_single_node(e.rules(), aux_mode, kForwardCell.b, kBackwardCell.b))
+    return add_bidirectional_outputs(e, bidirectional_rnn(e, aux, activation, time_major), time_major, e.integer(14) != 0);
+  const Layer forward = rnn_layer(e, e[0], aux, kForwardCell, {activation, time_major}, false);
   const Layer backward =
-      layer_of(e, linking == Linking::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
-  give_both(e, forward, backward, e.integer(14) != 0);
+      rnn_layer(e, aux_mode == AuxInputMode::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
+  add_both_outputs(e, forward, backward, e.integer(14) != 0);
 }
 
 // ---- SVDF
@@ -155,20 +159,20 @@ void check_svdf(Operands& o) {
   o.expect_rank(4, 2);
   const int64_t rank = o.integer(5);
   if (rank < 1) o.fail(5, "N10.2", "a number above 0 expected; given " + std::to_string(rank));
-  expect_one_size(o, {{0, 1}, {1, 1}}, "N10.2");
-  expect_one_size(o, {{1, 0}, {2, 0}}, "N10.2");
-  expect_one_size(o, {{0, 0}, {4, 0}}, "N10.1");
+  expect_equal_sizes(o, {{0, 1}, {1, 1}}, "N10.2");
+  expect_equal_sizes(o, {{1, 0}, {2, 0}}, "N10.2");
+  expect_equal_sizes(o, {{0, 0}, {4, 0}}, "N10.1");
   const auto filters = o.size(1, 0), memory = o.size(2, 1);
   if (filters && *filters % rank != 0)
     o.fail(5, "N10.2", "a number that divides " + std::to_string(*filters) + " filters expected; given " + std::to_string(rank));
   if (filters && o.has(3)) o.expect_size(3, 0, *filters / rank);
   if (filters && memory) o.expect_size(4, 1, checked_mul(*filters, *memory, "a state"));
-  refuse_empty(o, "NG2");
+  reject_empty(o, "NG2");
 }
 
 ValueId svdf_activated(Expansion& e, ValueId y) {
   const int64_t code = e.integer(6);
-  return code == 2 ? e.activated(y, Activation::relu1) : cell_activated(e, y, cell_activation(e, 6, "N10.3"));
+  return code == 2 ? e.activated(y, Activation::relu1) : apply_cell_activation(e, y, cell_activation(e, 6, "N10.3"));
 }
 
 void svdf(Expansion& e) {
@@ -179,14 +183,14 @@ void svdf(Expansion& e) {
   // Replaces the last memory slot, regardless of its content, with the newest activation.
   const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
   const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
-  const ValueId felt = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));
-  const ValueId parts = e.reshaped(felt, {batch, e.quotient(filters, {rank}), {rank}});
-  ValueId y = e.add("ReduceSum", {parts, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId filtered = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  const ValueId rank_groups = e.reshaped(filtered, {batch, e.quotient(filters, {rank}), {rank}});
+  ValueId y = e.add("ReduceSum", {rank_groups, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
   if (e.has(3)) y = e.add("Add", {y, e[3]});
-  const ValueId later = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});
-  const ValueId moved = e.add("Pad", {later, e.integers({0, 0, 0, 0, 0, 1})});
-  e.give(e.reshaped(moved, {batch, e.product(filters, memory)}));
-  e.give(svdf_activated(e, y));
+  const ValueId kept_state = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});
+  const ValueId moved = e.add("Pad", {kept_state, e.integers({0, 0, 0, 0, 0, 1})});
+  e.add_output(e.reshaped(moved, {batch, e.product(filters, memory)}));
+  e.add_output(svdf_activated(e, y));
 }
 
 }  // namespace
@@ -220,9 +224,9 @@ Operations recurrent_operations() {
         floats("bw_recurrent_weights"), floats("bw_bias"), floats("bw_state"), maybe("aux"), maybe("fw_aux_weights"),
         maybe("bw_aux_weights"), scalar("activation"), flag("time_major"), flag("merge_outputs")},
        {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
-       both_rnns,
+       rnn_bidirectional,
        {},
-       check_both_rnns},
+       check_bidirectional_rnn},
       {"nnapi::SVDF",
        1,
        "One step of filters of features and of time: the sum of each unit's filters over the memory, plus the bias, then the activation.",

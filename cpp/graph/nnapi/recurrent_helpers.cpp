@@ -4,23 +4,23 @@
 
 namespace pumice::nnapi {
 
-void expect_one_size(Operands& o, std::initializer_list<Place> places, std::string_view rule) {
+void expect_equal_sizes(Operands& o, std::initializer_list<OperandAxis> axes, std::string_view rule) {
   std::optional<int64_t> known;
-  size_t teller = 0;
-  for (const auto& [i, axis] : places) {
+  size_t first_known = 0;
+  for (const auto& [i, axis] : axes) {
     if (!o.has(i)) continue;
     const auto size = o.size(i, axis);
     if (size && known && *size != *known)
       o.fail(i, rule,
-             std::to_string(*known) + " elements expected on axis " + std::to_string(axis) + ", as " + o.called(teller) + " has; given " +
-                 o.shape_text(i));
-    if (size && !known) known = size, teller = i;
+             std::to_string(*known) + " elements expected on axis " + std::to_string(axis) + ", as " + o.describe_operand(first_known) +
+                 " has; given " + o.shape_text(i));
+    if (size && !known) known = size, first_known = i;
   }
-  for (const auto& [i, axis] : places)
+  for (const auto& [i, axis] : axes)
     if (known && o.has(i)) o.assume_size(i, axis, *known);
 }
 
-void refuse_empty(Operands& o, std::string_view rule) {
+void reject_empty(Operands& o, std::string_view rule) {
   for (size_t i = 0; i < o.count(); ++i) {
     if (!o.has(i) || o.role(i).kind != OperandKind::tensor) continue;
     const auto rank = o.rank(i);
@@ -51,50 +51,50 @@ std::string cell_activation(const Expansion& e, size_t i, std::string_view rule)
   }
 }
 
-ValueId cell_activated(Expansion& e, ValueId id, const std::string& activation) {
+ValueId apply_cell_activation(Expansion& e, ValueId id, const std::string& activation) {
   if (activation == "Affine") return id;
   if (activation == "pumice::Relu6") return e.activated(id, Activation::relu6);
   return e.add(activation, {id});
 }
 
-bool runs_as_one(const Operands& o, Linking linking, size_t forward_biases, size_t backward_biases) {
+bool runs_as_single_node(const Operands& o, AuxInputMode aux_mode, size_t forward_biases, size_t backward_biases) {
   const auto forward = o.size(forward_biases, 0);
-  return linking != Linking::parallel && forward && forward == o.size(backward_biases, 0);
+  return aux_mode != AuxInputMode::parallel && forward && forward == o.size(backward_biases, 0);
 }
 
-ValueId both_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {
-  const auto one_more = [&](ValueId id) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  return e.add("Concat", {one_more(forward), one_more(backward)}, with({{"axis", axis}}));
+ValueId stack_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {
+  const auto unsqueeze = [&](ValueId id) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
+  return e.add("Concat", {unsqueeze(forward), unsqueeze(backward)}, with({{"axis", axis}}));
 }
 
-void give_node_of_both(Expansion& e, const std::vector<ValueId>& made, bool time_major, bool merged) {
-  const auto parts = [&](ValueId id, int64_t axis) {
+void add_bidirectional_outputs(Expansion& e, const std::vector<ValueId>& outputs, bool time_major, bool concat_results) {
+  const auto split_directions = [&](ValueId id, int64_t axis) {
     std::vector<ValueId> each = e.add_many("Split", {id}, 2, with({{"axis", axis}, {"num_outputs", int64_t{2}}}));
-    for (ValueId& one : each) one = e.add("Squeeze", {one, e.integers({axis})});
+    for (ValueId& state_value : each) state_value = e.add("Squeeze", {state_value, e.integers({axis})});
     return each;
   };
   const int64_t direction = time_major ? 0 : 1;
-  if (merged) {
-    const ValueId y = time_major ? e.transposed(made[0], {0, 2, 1, 3}) : made[0];
-    e.give(e.add("Reshape", {y, e.integers({0, 0, -1})}));
+  if (concat_results) {
+    const ValueId y = time_major ? e.transposed(outputs[0], {0, 2, 1, 3}) : outputs[0];
+    e.add_output(e.add("Reshape", {y, e.integers({0, 0, -1})}));
   } else {
-    for (const ValueId one : parts(made[0], direction + 1)) e.give(one);
+    for (const ValueId state_value : split_directions(outputs[0], direction + 1)) e.add_output(state_value);
   }
   std::vector<std::vector<ValueId>> states;
-  for (size_t k = 1; k < made.size(); ++k) states.push_back(parts(made[k], direction));
-  for (const size_t way : {0, 1})
-    for (const auto& one : states) e.give(one[way]);
+  for (size_t k = 1; k < outputs.size(); ++k) states.push_back(split_directions(outputs[k], direction));
+  for (const size_t direction_index : {0, 1})
+    for (const auto& state_value : states) e.add_output(state_value[direction_index]);
 }
 
-void give_both(Expansion& e, const Layer& forward, const Layer& backward, bool merged) {
-  if (merged) {
-    e.give(e.add("Concat", {forward.y, backward.y}, with({{"axis", int64_t{-1}}})));
+void add_both_outputs(Expansion& e, const Layer& forward, const Layer& backward, bool concat_results) {
+  if (concat_results) {
+    e.add_output(e.add("Concat", {forward.y, backward.y}, with({{"axis", int64_t{-1}}})));
   } else {
-    e.give(forward.y);
-    e.give(backward.y);
+    e.add_output(forward.y);
+    e.add_output(backward.y);
   }
   for (const Layer* layer : {&forward, &backward})
-    for (const ValueId state : layer->states) e.give(state);
+    for (const ValueId state : layer->states) e.add_output(state);
 }
 
 }  // namespace pumice::nnapi

@@ -10,25 +10,25 @@ namespace {
 std::vector<int64_t> distinct_axes(const Expansion& e) {
   const auto rank = static_cast<int64_t>(e.rank(0));
   std::vector<int64_t> axes;
-  for (const int64_t given : e.list(1)) {
-    const int64_t axis = given < 0 ? given + rank : given;
+  for (const int64_t actual : e.list(1)) {
+    const int64_t axis = actual < 0 ? actual + rank : actual;
     if (axis < 0 || axis >= rank)
-      e.fail(1, "axes from " + std::to_string(-rank) + " to " + std::to_string(rank - 1) + " expected; given " + std::to_string(given));
+      e.fail(1, "axes from " + std::to_string(-rank) + " to " + std::to_string(rank - 1) + " expected; given " + std::to_string(actual));
     if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
   }
   return axes;
 }
 
 // Reduces over axes that the program computes.
-ValueId reduced_by_value(Expansion& e, std::string_view op, ValueId x) {
+ValueId reduce_runtime_axes(Expansion& e, std::string_view op, ValueId x) {
   const bool keep = e.integer(2) != 0;
-  const ValueId y = e.add(op, {x, e.axes_of(1, x)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
-  return keep ? y : e.with_an_axis(y);
+  const ValueId y = e.add(op, {x, e.runtime_axes(1, x)}, with({{"keepdims", int64_t{keep}}, {"noop_with_empty_axes", int64_t{1}}}));
+  return keep ? y : e.at_least_1d(y);
 }
 
 // Reduces over the given axes. A full reduction has shape [1].
-ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
-  if (!e.known(1)) return reduced_by_value(e, op, x);
+ValueId reduce_axes(Expansion& e, std::string_view op, ValueId x) {
+  if (!e.known(1)) return reduce_runtime_axes(e, op, x);
   const auto axes = distinct_axes(e);
   const bool keep = e.integer(2) != 0, all = axes.size() == e.rank(0);
   const ValueId y = e.add(op, {x, e.integers(axes)}, with({{"keepdims", int64_t{keep || all}}, {"noop_with_empty_axes", int64_t{1}}}));
@@ -37,7 +37,7 @@ ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
 
 // Reduces a quantized tensor by reducing its integers, which have the same order.
 void expand_reduce(Expansion& e, std::string_view op) {
-  e.give(reduced(e, op, e[0]), e.as_operand(0));
+  e.add_output(reduce_axes(e, op, e[0]), e.operand_quantization(0));
 }
 
 constexpr char kSum[] = "ReduceSum", kProd[] = "ReduceProd", kMax[] = "ReduceMax", kMin[] = "ReduceMin", kArgMax[] = "ArgMax",
@@ -50,15 +50,15 @@ void reduce(Expansion& e) {
 
 // Averaging commutes with affine quantization, so the output uses the input's scale and zero point.
 void mean(Expansion& e) {
-  if (!e.is_quantized(0)) return e.give(reduced(e, "ReduceMean", e[0]));
-  const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};
-  e.give(e.quantized(reduced(e, "ReduceMean", e.dequantized(e[0], one)), one, e.dtype(0)), quantization);
+  if (!e.is_quantized(0)) return e.add_output(reduce_axes(e, "ReduceMean", e[0]));
+  const Quantization quantization = e.operand_quantization(0), one{{1}, 0, {}};
+  e.add_output(e.quantized(reduce_axes(e, "ReduceMean", e.dequantized(e[0], one)), one, e.dtype(0)), quantization);
 }
 
 void expand_arg(Expansion& e, std::string_view op) {
   const size_t rank = e.rank(0);
   const auto axis = static_cast<int64_t>(e.axis(1, rank));
-  e.give(e.cast(e.add(op, {e[0]}, with({{"axis", axis}, {"keepdims", int64_t{rank == 1}}})), DType::int32));
+  e.add_output(e.cast(e.add(op, {e[0]}, with({{"axis", axis}, {"keepdims", int64_t{rank == 1}}})), DType::int32));
 }
 
 template <const char* op>
@@ -76,20 +76,20 @@ void softmax(Expansion& e) {
   const double beta = e.real(1);
   if (!(beta > 0)) e.fail(1, "a number above 0 expected; given " + std::to_string(beta));
   const ValueId y = e.add("Softmax", {scaled(e)}, with({{"axis", e.any_axis(2, 0, 0, -1)}}));
-  if (!e.is_quantized(0)) return e.give(y);
-  const Quantization quantization = e.fixed(1.0f / 256, e.dtype(0) == DType::int8 ? -128 : 0);
-  e.give(e.quantized(y, quantization, e.dtype(0)), quantization);
+  if (!e.is_quantized(0)) return e.add_output(y);
+  const Quantization quantization = e.fixed_quantization(1.0f / 256, e.dtype(0) == DType::int8 ? -128 : 0);
+  e.add_output(e.quantized(y, quantization, e.dtype(0)), quantization);
 }
 
 void log_softmax(Expansion& e) {
-  e.give(e.add("LogSoftmax", {scaled(e)}, with({{"axis", e.any_axis(2, 0, 0, -1)}})));
+  e.add_output(e.add("LogSoftmax", {scaled(e)}, with({{"axis", e.any_axis(2, 0, 0, -1)}})));
 }
 
 void l2_normalization(Expansion& e) {
   const ValueId y = e.add("LpNormalization", {e.reals(0)}, with({{"axis", e.any_axis(1, 0, 0, -1)}}));
-  if (!e.is_quantized(0)) return e.give(y);
-  const Quantization quantization = e.fixed(1.0f / 128, e.dtype(0) == DType::int8 ? 0 : 128);
-  e.give(e.quantized(y, quantization, e.dtype(0)), quantization);
+  if (!e.is_quantized(0)) return e.add_output(y);
+  const Quantization quantization = e.fixed_quantization(1.0f / 128, e.dtype(0) == DType::int8 ? 0 : 128);
+  e.add_output(e.quantized(y, quantization, e.dtype(0)), quantization);
 }
 
 }  // namespace

@@ -3,19 +3,19 @@
 namespace pumice::nnapi {
 
 void Requirement::check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const {
-  std::vector<Fact> facts = operands.facts();
+  std::vector<OperandFacts> facts = operands.facts();
   for (size_t i = 0; i < inputs.size() && i < operand_of.size(); ++i) {
     const auto operand = operand_of[i];
     if (!operand || !inputs[i]) continue;
     facts[*operand].shape = inputs[i]->shape;
     if (elements[i]) facts[*operand].elements = *elements[i];
   }
-  Operands now(operands.operation(), operands.node(), std::move(facts));
-  now.operation().check(now);
+  Operands bound_operands(operands.operation(), operands.node(), std::move(facts));
+  bound_operands.operation().check(bound_operands);
 }
 
 std::vector<size_t> Requirement::unread_lists(size_t inputs) const {
-  std::vector<size_t> lists = asked_at_calls;
+  std::vector<size_t> lists = checked_at_calls;
   for (size_t i = kFirstRequiredTensor; i < inputs; ++i)
     if (const auto operand = operand_of[i]; operand && operands.role(*operand).kind != OperandKind::tensor) lists.push_back(i);
   return lists;

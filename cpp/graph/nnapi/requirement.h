@@ -22,7 +22,7 @@ struct Requirement : NodeCheck {
 
   Operands operands;                              // facts as known when added
   std::vector<std::optional<size_t>> operand_of;  // indexed by input of the node
-  std::vector<size_t> asked_at_calls;             // input tensors whose elements the rules check
+  std::vector<size_t> checked_at_calls;           // input tensors whose elements the rules check
 };
 
 }  // namespace pumice::nnapi

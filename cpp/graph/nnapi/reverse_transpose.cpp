@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kBeforeFirst = std::numeric_limits<int64_t>::min();
 
 // Adds an output with the operand's quantization.
-void give_ordered(Expansion& e, ValueId id) {
-  e.give(id, e.as_operand(0));
+void add_reordered_output(Expansion& e, ValueId id) {
+  e.add_output(id, e.operand_quantization(0));
 }
 
 void check_reverse(Operands& o) {
@@ -28,25 +28,25 @@ void reverse(Expansion& e) {
   if (!e.known(1)) {
     const ValueId y = reversed(e.as_int64(1));
     if (const auto& shape = e.value(0).shape) e.refine(y, *shape);
-    return give_ordered(e, y);
+    return add_reordered_output(e, y);
   }
-  give_ordered(e, reversed(e.integers({e.any_axis(1, 0)})));
+  add_reordered_output(e, reversed(e.integers({e.any_axis(1, 0)})));
 }
 
 void transpose(Expansion& e) {
   const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
-  if (reverses) return give_ordered(e, e.add("Transpose", {e[0]}));
+  if (reverses) return add_reordered_output(e, e.add("Transpose", {e[0]}));
   if (!e.known(1)) {  // the permutation is given at run time
     const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
     if (const auto& shape = e.value(0).shape) e.refine(y, Shape(shape->size(), kUnknownSize));
-    return give_ordered(e, y);
+    return add_reordered_output(e, y);
   }
-  give_ordered(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
+  add_reordered_output(e, e.add("Transpose", {e[0]}, with({{"perm", e.list(1)}})));
 }
 
 }  // namespace
 
-Operations order_operations() {
+Operations reverse_transpose_operations() {
   constexpr DTypeSet reals = kFloat | kQuant, numbers = reals | kInt;
   return {{"nnapi::REVERSE",
            7,

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "graph/nnapi/images.h"
-#include "graph/nnapi/operations.h"
 #include "graph/nnapi/matmul_conv.h"
+#include "graph/nnapi/operations.h"
 
 namespace pumice::nnapi {
 namespace {
@@ -16,29 +16,29 @@ struct Axis {
   int64_t stride, head, tail;
 };
 
-struct Numbers {
+struct OperandIndices {
   size_t strides, activation, layout;  // operand indices; the width's stride comes first
 };
 
-Numbers numbers_of(const Operands& o) {
-  return o.is_implicit() ? Numbers{5, 7, 8} : Numbers{7, 9, 10};
+OperandIndices operand_indices(const Operands& o) {
+  return o.is_implicit() ? OperandIndices{5, 7, 8} : OperandIndices{7, 9, 10};
 }
 
-bool has_planes(const Operands& o) {
-  return o.integer(numbers_of(o).layout) != 0;
+bool uses_nchw(const Operands& o) {
+  return o.integer(operand_indices(o).layout) != 0;
 }
 
-// Padding of SAME around a result of `wanted` elements; the tail is negative if the filter is smaller than the stride.
-Axis same_padding(int64_t wanted, int64_t stride, int64_t kernel) {
-  const int64_t steps = wanted / stride + (wanted % stride != 0 ? 1 : 0);
-  const int64_t reached = checked_add(checked_mul(steps - 1, stride, "a stride"), kernel, "a stride");
-  const int64_t head = std::max<int64_t>(reached - wanted, 0) / 2;
-  return {stride, head, reached - wanted - head};
+// Padding of SAME around a result of `output_size` elements; the tail is negative if the filter is smaller than the stride.
+Axis same_padding(int64_t output_size, int64_t stride, int64_t kernel) {
+  const int64_t steps = output_size / stride + (output_size % stride != 0 ? 1 : 0);
+  const int64_t covered = checked_add(checked_mul(steps - 1, stride, "a stride"), kernel, "a stride");
+  const int64_t head = std::max<int64_t>(covered - output_size, 0) / 2;
+  return {stride, head, covered - output_size - head};
 }
 
 // Stride and padding of the height (0) or width (1); nullopt if the filter size or the requested size is unknown.
-std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
-  const size_t stride_operand = numbers_of(o).strides + 1 - k;
+std::optional<Axis> read_axis(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
+  const size_t stride_operand = operand_indices(o).strides + 1 - k;
   const int64_t stride = o.integer(stride_operand);
   if (stride < 1) o.fail(stride_operand, "N1.3", "a number above 0 expected; given " + std::to_string(stride));
   if (!o.is_implicit()) {
@@ -47,15 +47,15 @@ std::optional<Axis> axis_of(const Operands& o, size_t k, const std::optional<int
     return Axis{stride, o.integer(head), o.integer(head + 1)};
   }
   if (o.integer(kOutputShape + 1) != 1) return Axis{stride, 0, 0};
-  const auto wanted = o.numbers(kOutputShape);
-  if (!wanted) o.refuse(kOutputShape, "that is no constant");
-  const int64_t size = wanted->at((has_planes(o) ? 2 : 1) + k);
+  const auto output_size = o.numbers(kOutputShape);
+  if (!output_size) o.reject(kOutputShape, "that is no constant");
+  const int64_t size = output_size->at((uses_nchw(o) ? 2 : 1) + k);
   if (size < 1) o.fail(kOutputShape, "N1.4", "a size above 0 expected; given " + std::to_string(size));
   return kernel ? std::optional(same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
 // Checks that all sizes except the batch are above 0.
-void expect_places(Operands& o) {
+void expect_nonempty(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
     if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.shape_text(0));
   for (size_t axis = 0; axis < 4; ++axis)
@@ -66,13 +66,13 @@ void check_transpose_conv(Operands& o) {
   for (const size_t i : {0, 1}) o.expect_rank(i, 4);
   if (o.is_implicit()) o.expect_length(kOutputShape, 4, "sizes expected", "N1.4");
   check_bias_length(o, 0);
-  const size_t first = has_planes(o) ? 2 : 1, channels = has_planes(o) ? 1 : 3;
+  const size_t first = uses_nchw(o) ? 2 : 1, channels = uses_nchw(o) ? 1 : 3;
   if (const auto depth = o.size(1, 3)) o.expect_size(0, channels, *depth);
   if (const auto depth = o.size(0, channels)) o.assume_size(1, 3, *depth);
-  expect_places(o);
+  expect_nonempty(o);
   for (const size_t k : {0, 1}) {
     const auto kernel = o.size(1, 1 + k), size = o.size(0, first + k);
-    const auto axis = axis_of(o, k, kernel);
+    const auto axis = read_axis(o, k, kernel);
     if (!axis || !kernel || !size) continue;
     const int64_t made = checked_mul(*size, axis->stride, "a size") + *kernel - axis->stride - axis->head - axis->tail;
     if (made < 1)
@@ -82,13 +82,13 @@ void check_transpose_conv(Operands& o) {
 }
 
 // Applies the activation; without one, clamps float32 infinities to the largest finite numbers.
-ValueId bounded(Expansion& e, ValueId y, Activation activation) {
+ValueId clamp_activation(Expansion& e, ValueId y, Activation activation) {
   if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu)) return e.activated(y, activation);
   constexpr double kMost = std::numeric_limits<float>::max();
   return e.add("Clip", {y, e.scalar(activation == Activation::relu ? 0 : -kMost, DType::float32), e.scalar(kMost, DType::float32)});
 }
 
-ValueId of_reals(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
+ValueId expand_real(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
   std::vector<int64_t> pads(4), strides(2), more(2);
   for (size_t k = 0; k < 2; ++k) {
     pads[k] = axes[k].head;
@@ -98,11 +98,11 @@ ValueId of_reals(Expansion& e, ValueId x, std::span<const Axis> axes, Activation
   }
   const ValueId w = e.add("Transpose", {e[1]}, with({{"perm", std::vector<int64_t>{3, 0, 1, 2}}}));
   const ValueId y = e.add("ConvTranspose", {x, w, e[2]}, with({{"pads", pads}, {"strides", strides}, {"output_padding", more}}));
-  return bounded(e, y, activation);
+  return clamp_activation(e, y, activation);
 }
 
 // Pads `x`, or crops it if numbers are negative.
-ValueId padded(Expansion& e, ValueId x, const std::vector<int64_t>& pads) {
+ValueId apply_padding(Expansion& e, ValueId x, const std::vector<int64_t>& pads) {
   const ValueId zero = e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0));
   std::vector<int64_t> more(pads), fewer(pads);
   for (int64_t& one : more) one = std::max<int64_t>(one, 0);
@@ -112,12 +112,12 @@ ValueId padded(Expansion& e, ValueId x, const std::vector<int64_t>& pads) {
   return any(fewer) ? e.add("Pad", {x, e.integers(fewer), zero}) : x;
 }
 
-ValueId of_integers(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
+ValueId expand_quantized(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
   const Length batch = e.length_of(x, 0), rows = e.length_of(x, 2), columns = e.length_of(x, 3), channels = e.length_of(x, 1);
   const int64_t down = axes[0].stride, across = axes[1].stride;
   if (down > 1 || across > 1) {
     x = e.reshaped(x, {batch, channels, rows, {1}, columns, {1}});
-    x = padded(e, x, {0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1});
+    x = apply_padding(e, x, {0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1});
     x = e.reshaped(x, {batch, channels, e.product(rows, {down}), e.product(columns, {across})});
   }
   std::vector<int64_t> pads(8, 0);
@@ -126,7 +126,7 @@ ValueId of_integers(Expansion& e, ValueId x, std::span<const Axis> axes, Activat
     pads[2 + k] = reach - axes[k].head;
     pads[6 + k] = reach - axes[k].tail - (axes[k].stride - 1);
   }
-  x = padded(e, x, pads);
+  x = apply_padding(e, x, pads);
   constexpr int64_t kBefore = std::numeric_limits<int64_t>::min();
   const ValueId flipped =
       e.add("Slice", {e[1], e.integers({-1, -1}), e.integers({kBefore, kBefore}), e.integers({1, 2}), e.integers({-1, -1})});
@@ -135,15 +135,15 @@ ValueId of_integers(Expansion& e, ValueId x, std::span<const Axis> axes, Activat
 }
 
 void transpose_conv(Expansion& e) {
-  const Activation activation = e.activation(numbers_of(e.rules()).activation);
-  const bool planes = has_planes(e.rules());
+  const Activation activation = e.activation(operand_indices(e.rules()).activation);
+  const bool is_nchw = uses_nchw(e.rules());
   check_filter(e, 0);
   check_bias(e);
   std::vector<Axis> axes;
-  for (const size_t k : {0, 1}) axes.push_back(*axis_of(e.rules(), k, e.size(1, 1 + k)));
-  const ValueId x = planes_of(e, e[0], planes);
-  if (!e.is_quantized(0)) return e.give(image_of(e, of_reals(e, x, axes, activation), planes));
-  e.give(image_of(e, of_integers(e, x, axes, activation), planes), e.declared());
+  for (const size_t k : {0, 1}) axes.push_back(*read_axis(e.rules(), k, e.size(1, 1 + k)));
+  const ValueId x = to_nchw(e, e[0], is_nchw);
+  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, expand_real(e, x, axes, activation), is_nchw));
+  e.add_output(from_nchw(e, expand_quantized(e, x, axes, activation), is_nchw), e.declared());
 }
 
 }  // namespace

@@ -6,6 +6,6 @@
 namespace pumice {
 
 // Runs after map fusion. Sets, for each product with a constant matrix, how many independent products share its input and matrix shape.
-void count_concurrent_products(ProgramGraph& graph);
+void count_concurrent_gemms(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -9,7 +9,7 @@ namespace pumice {
 
 // Requests float32 for nodes that compute scores from graph inputs or wide integers by arithmetic or moves alone. Returns the values,
 // including graph inputs, that must saturate instead of becoming infinite when their finite numbers are rounded to 16 bits: a row of only
-// -inf would become NaN in Softmax. Infinities from the caller are kept. Runs before keep_float32_nodes(), which uses the marks.
+// -inf would become NaN in Softmax. Infinities from the caller are kept. Runs before mark_float32_nodes(), which uses the marks.
 std::set<ValueId> keep_scores_finite(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -14,28 +14,28 @@
 namespace pumice {
 namespace {
 
-constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // magnitudes up to kVanishes round to 0
-constexpr double kLeastWhole = 0x1p-14;                      // smallest normal float16 number; below it float16 loses precision
-constexpr float kBeyondHalf = 65520;                         // numbers of this magnitude and above overflow float16
+constexpr double kLargestHalf = 65504, kMaxRoundedToZero = 0x1p-25;  // magnitudes up to kMaxRoundedToZero round to 0
+constexpr double kMinNormalHalf = 0x1p-14;                           // smallest normal float16 number; below it float16 loses precision
+constexpr float kBeyondHalf = 65520;                                 // numbers of this magnitude and above overflow float16
 
-constexpr size_t kRun = size_t{1} << 16;  // elements of a constant read per chunk
+constexpr size_t kChunkElements = size_t{1} << 16;  // elements of a constant read per chunk
 
-bool is_beyond(double number) {
+bool overflows_fp16(double number) {
   return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
 }
 
 // Returns the first element beyond float16, or nullopt. Positive floats have the same order as their bits.
-std::optional<double> first_beyond(const HostTensor& constant) {
+std::optional<double> find_first_overflow(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
   if (constant.desc.dtype != DType::float32) {
     const auto elements = constant.as_double();
-    const auto found = std::ranges::find_if(elements, is_beyond);
+    const auto found = std::ranges::find_if(elements, overflows_fp16);
     return found == elements.end() ? std::nullopt : std::optional(*found);
   }
   constexpr auto kFirst = std::bit_cast<uint32_t>(kBeyondHalf), kInfinity = uint32_t{0x7f800000};
-  std::vector<uint32_t> words(std::min(kRun, count));
-  for (size_t begin = 0; begin < count; begin += kRun) {
-    const size_t run = std::min(kRun, count - begin);
+  std::vector<uint32_t> words(std::min(kChunkElements, count));
+  for (size_t begin = 0; begin < count; begin += kChunkElements) {
+    const size_t run = std::min(kChunkElements, count - begin);
     // Weights in a file are read without the mapping, so that its pages do not count towards the process's memory.
     constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
     uint32_t any = 0;
@@ -47,12 +47,12 @@ std::optional<double> first_beyond(const HostTensor& constant) {
 }
 
 // Returns the largest magnitude of the finite elements.
-double largest_of(const HostTensor& constant) {
+double find_largest_finite(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
-  std::vector<float> numbers(std::min(kRun, count));
+  std::vector<float> numbers(std::min(kChunkElements, count));
   float largest = 0;
-  for (size_t begin = 0; begin < count; begin += kRun) {
-    const auto run = std::span(numbers).first(std::min(kRun, count - begin));
+  for (size_t begin = 0; begin < count; begin += kChunkElements) {
+    const auto run = std::span(numbers).first(std::min(kChunkElements, count - begin));
     constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(run));
     for (const float number : run)
       if (std::isfinite(number)) largest = std::max(largest, std::abs(number));
@@ -60,28 +60,28 @@ double largest_of(const HostTensor& constant) {
   return largest;
 }
 
-class WideConstants {
+class Fp32Constants {
  public:
-  explicit WideConstants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
+  explicit Fp32Constants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
 
-  void keep() {
+  void mark_nodes() {
     for (ProgramNode& node : graph_.nodes) {
-      if (node.wide) continue;  // requested by the caller
+      if (node.fp32) continue;  // requested by the caller
       for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (reads(node, k) && number_of(node.inputs[k])) note_input(node, k);
-      if (const auto number = filled_with(node)) {
-        node.wide = true;
-        note(node, "its 'value'", *number);
+        if (reads(node, k) && cached_overflow(node.inputs[k])) note_input(node, k);
+      if (const auto number = fill_attribute(node)) {
+        node.fp32 = true;
+        report_reason(node, "its 'value'", *number);
       }
-      if (const auto number = scaled(node)) {
-        node.wide = true;
-        note(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
+      if (const auto number = find_scaled_overflow(node)) {
+        node.fp32 = true;
+        report_reason(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
       }
     }
     // All constants of a float32 node become float32, and so do other nodes that read one of them.
     for (bool again = true; again;) {
       again = false;
-      for (ProgramNode& node : graph_.nodes) again = spread(node) || again;
+      for (ProgramNode& node : graph_.nodes) again = propagate_fp32(node) || again;
     }
   }
 
@@ -89,58 +89,58 @@ class WideConstants {
   // Whether the node computes with the elements of the constant. Host-read inputs count only if they become elements.
   bool reads(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
-    if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
+    if (id == kAbsent || !graph_.value(id).constant || !is_operator_float(graph_.value(id).dtype)) return false;
     return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
   }
 
-  const std::optional<double>& number_of(ValueId id) {
+  const std::optional<double>& cached_overflow(ValueId id) {
     const auto at = static_cast<size_t>(id);
-    if (!known_[at]) numbers_[at] = beyond_float16(*graph_.value(id).constant);
+    if (!known_[at]) numbers_[at] = find_beyond_float16(*graph_.value(id).constant);
     known_[at] = true;
     return numbers_[at];
   }
 
-  static std::optional<double> filled_with(const ProgramNode& node) {
-    const HostTensor* value = node.row->filled_with.empty() ? nullptr : node.attributes.tensor(node.row->filled_with);
-    return value ? beyond_float16(*value) : std::nullopt;
+  static std::optional<double> fill_attribute(const ProgramNode& node) {
+    const HostTensor* value = node.row->fill_attribute.empty() ? nullptr : node.attributes.tensor(node.row->fill_attribute);
+    return value ? find_beyond_float16(*value) : std::nullopt;
   }
 
   // Returns the largest element of a constant input 1, times the attribute that scales it, if this product overflows float16 or loses
   // precision in it. If input 1 is not constant, considers the attribute alone.
-  std::optional<double> scaled(const ProgramNode& node) const {
+  std::optional<double> find_scaled_overflow(const ProgramNode& node) const {
     if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
     const double scale = node.attributes.real(node.row->scales, 1);
     const GraphValue& input = graph_.value(node.inputs[1]);
-    if (scale == 1 || !is_working_float(input.dtype)) return {};
-    const double largest = input.constant && input.constant->data ? largest_of(*input.constant) : 1, number = scale * largest;
-    const bool is_small = number != 0 && std::abs(number) < kLeastWhole && largest >= kLeastWhole;
-    return is_beyond(number) || is_small ? std::optional(number) : std::nullopt;
+    if (scale == 1 || !is_operator_float(input.dtype)) return {};
+    const double largest = input.constant && input.constant->data ? find_largest_finite(*input.constant) : 1, number = scale * largest;
+    const bool is_small = number != 0 && std::abs(number) < kMinNormalHalf && largest >= kMinNormalHalf;
+    return overflows_fp16(number) || is_small ? std::optional(number) : std::nullopt;
   }
 
   void note_input(ProgramNode& node, size_t input) {
     const ValueId id = node.inputs[input];
-    graph_.value(id).wide = true;
-    if (!is_open_bound(graph_, node, input)) note(node, "'" + graph_.value(id).name + "'", *number_of(id));
+    graph_.value(id).fp32 = true;
+    if (!is_inactive_bound(graph_, node, input)) report_reason(node, "'" + graph_.value(id).name + "'", *cached_overflow(id));
   }
 
-  void note(const ProgramNode& node, const std::string& whose, double number) {
-    const bool is_kept = std::abs(number) > kVanishes && !is_beyond(number);
-    const std::string what =
-        whose + " holds " + general_text(number) + (is_kept ? ", of which float16 keeps few digits" : ", which float16 does not");
-    std::string& told = graph_.report[node.report].wide;
-    if (told.empty()) told = "float32: " + what;
+  void report_reason(const ProgramNode& node, const std::string& whose, double number) {
+    const bool is_subnormal = std::abs(number) > kMaxRoundedToZero && !overflows_fp16(number);
+    const std::string reason_text =
+        whose + " holds " + format_general(number) + (is_subnormal ? ", of which float16 keeps few digits" : ", which float16 does not");
+    std::string& reason = graph_.report[node.report].fp32;
+    if (reason.empty()) reason = "float32: " + reason_text;
     log(LogLevel::warning,
-        "node '" + node.name + "' computes in float32: " + what + " (its numbers end at " + general_text(kLargestHalf) + ")");
+        "node '" + node.name + "' computes in float32: " + reason_text + " (its numbers end at " + format_general(kLargestHalf) + ")");
   }
 
-  bool spread(ProgramNode& node) {
-    bool changed = false, any = node.wide;
-    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).wide);
-    if (!any || node.row->mixes_floats) return false;
-    changed = !node.wide;
-    node.wide = true;
+  bool propagate_fp32(ProgramNode& node) {
+    bool changed = false, any = node.fp32;
+    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).fp32);
+    if (!any || node.row->mixed_precision) return false;
+    changed = !node.fp32;
+    node.fp32 = true;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (reads(node, k) && !graph_.value(node.inputs[k]).wide) graph_.value(node.inputs[k]).wide = changed = true;
+      if (reads(node, k) && !graph_.value(node.inputs[k]).fp32) graph_.value(node.inputs[k]).fp32 = changed = true;
     return changed;
   }
 
@@ -151,26 +151,26 @@ class WideConstants {
 
 }  // namespace
 
-std::optional<double> beyond_float16(const HostTensor& constant) {
-  if (!constant.data || !is_working_float(constant.desc.dtype) || constant.desc.dtype == DType::float16) return {};
+std::optional<double> find_beyond_float16(const HostTensor& constant) {
+  if (!constant.data || !is_operator_float(constant.desc.dtype) || constant.desc.dtype == DType::float16) return {};
   if (constant.desc.elements() == 1) {
     const double number = constant.as_double()[0];
-    if (number != 0 && std::abs(number) <= kVanishes) return number;
+    if (number != 0 && std::abs(number) <= kMaxRoundedToZero) return number;
   }
-  return first_beyond(constant);
+  return find_first_overflow(constant);
 }
 
-bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
-  const bool is_least = has_bit(node.row->least_inputs, input);
-  if ((!is_least && !has_bit(node.row->most_inputs, input)) || node.inputs[input] == kAbsent) return false;
+bool is_inactive_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
+  const bool is_min = has_bit(node.row->lower_bound_inputs, input);
+  if ((!is_min && !has_bit(node.row->upper_bound_inputs, input)) || node.inputs[input] == kAbsent) return false;
   const GraphValue& bound = graph.value(node.inputs[input]);
-  if (!bound.constant || !bound.wide || bound.constant->desc.elements() != 1) return false;
+  if (!bound.constant || !bound.fp32 || bound.constant->desc.elements() != 1) return false;
   const double number = bound.constant->as_double()[0];
-  return is_least ? number <= -kBeyondHalf : number >= kBeyondHalf;
+  return is_min ? number <= -kBeyondHalf : number >= kBeyondHalf;
 }
 
-void keep_wide_constants(ProgramGraph& graph) {
-  if (graph.float_dtype == DType::float16) WideConstants(graph).keep();
+void keep_fp32_constants(ProgramGraph& graph) {
+  if (graph.float_dtype == DType::float16) Fp32Constants(graph).mark_nodes();
 }
 
 }  // namespace pumice

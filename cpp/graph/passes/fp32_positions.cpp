@@ -27,58 +27,59 @@ constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "
 enum class Origin : uint8_t { constants, input, scaled_input, integers, other };
 
 bool only_moves(const ProgramNode& node) {
-  return keeps_bits(*node.row) || node.op() == "Where";
+  return moves_elements_unchanged(*node.row) || node.op() == "Where";
 }
 
-class PositionChains {
+class PositionAnalysis {
  public:
-  explicit PositionChains(ProgramGraph& graph)
-      : graph_(graph), flow_(graph), origins_(graph.values.size(), Origin::other), wanted_(graph.values.size()) {}
+  explicit PositionAnalysis(ProgramGraph& graph)
+      : graph_(graph), use_def_(graph), origins_(graph.values.size(), Origin::other), requires_fp32_(graph.values.size()) {}
 
-  void keep() {
+  void run() {
     for (size_t i = 0; i < graph_.values.size(); ++i)
       if (graph_.values[i].constant || graph_.values[i].owned) origins_[i] = Origin::constants;
     for (size_t i = 0; i < graph_.inputs.size(); ++i)
       if (const ValueId input = graph_.inputs[i]; !graph_.value(input).owned)
-        origins_[index(input)] = i < graph_.entering.size() && graph_.entering[i] ? Origin::integers : Origin::input;
+        origins_[index(input)] = i < graph_.boundary_inputs.size() && graph_.boundary_inputs[i] ? Origin::integers : Origin::input;
     for (const ProgramNode& node : graph_.nodes) {
-      const Origin made = made_by(node);
+      const Origin result_origin = origin_of_result(node);
       for (const ValueId output : node.outputs)
-        if (has_floats(output)) origins_[index(output)] = made;
+        if (has_floats(output)) origins_[index(output)] = result_origin;
     }
-    for (size_t j = 0; j < graph_.leaving.size(); ++j)
-      if (const ValueId output = graph_.outputs[j].second; graph_.leaving[j] && origins_[index(output)] != Origin::constants) want(output);
-    for (size_t i = graph_.nodes.size(); i-- > 0;) mark(graph_.nodes[i]);
+    for (size_t j = 0; j < graph_.boundary_outputs.size(); ++j)
+      if (const ValueId output = graph_.outputs[j].second; graph_.boundary_outputs[j] && origins_[index(output)] != Origin::constants)
+        require_fp32(output);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) visit(graph_.nodes[i]);
   }
 
  private:
   bool has_floats(ValueId id) const { return id != kAbsent && is_float(graph_.value(id).dtype); }
 
   // Whether it has floats whose dtype depends on the precision, i.e. not float64.
-  bool has_working_floats(ValueId id) const { return id != kAbsent && is_working_float(graph_.value(id).dtype); }
+  bool has_working_floats(ValueId id) const { return id != kAbsent && is_operator_float(graph_.value(id).dtype); }
 
   bool has_integers(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
 
   // Returns the maximum origin of the node's float inputs.
-  Origin read_by(const ProgramNode& node) const {
+  Origin max_input_origin(const ProgramNode& node) const {
     Origin most = Origin::constants;
     for (size_t k = 0; k < node.read().size(); ++k)
       if (has_floats(node.inputs[k])) most = std::max(most, origins_[index(node.inputs[k])]);
     return most;
   }
 
-  Origin made_by(const ProgramNode& node) const {
+  Origin origin_of_result(const ProgramNode& node) const {
     if (node.op() == "Range") return Origin::integers;
-    if (node.row->casts) return has_integers(node.inputs[0]) ? Origin::integers : read_by(node);
-    if (only_moves(node)) return read_by(node);
+    if (node.row->casts) return has_integers(node.inputs[0]) ? Origin::integers : max_input_origin(node);
+    if (only_moves(node)) return max_input_origin(node);
     if (!is_among(kArithmetic, node.op()) && !is_outer_product(node)) return Origin::other;
-    const Origin read = read_by(node);
+    const Origin read = max_input_origin(node);
     return read == Origin::input ? Origin::scaled_input : read;
   }
 
   // Whether the node is an outer product such as frequencies x positions: K is 1.
   bool is_outer_product(const ProgramNode& node) const {
-    if (node.op() == "Einsum") return sums_nothing(node.attributes.text("equation"));
+    if (node.op() == "Einsum") return has_no_sum(node.attributes.text("equation"));
     const bool is_gemm = node.op() == "Gemm";
     if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // pumice::MatMul adds a bias
     const auto is_one = [&](size_t input, bool last) {
@@ -89,43 +90,43 @@ class PositionChains {
            is_one(1, is_gemm && node.attributes.integer("transB", 0) != 0);
   }
 
-  static bool sums_nothing(const std::string& equation) {
+  static bool has_no_sum(const std::string& equation) {
     const size_t arrow = equation.find("->");
     if (arrow == std::string::npos) return false;
-    const std::string made = equation.substr(arrow);
+    const std::string result_axes = equation.substr(arrow);
     return std::ranges::all_of(equation.substr(0, arrow),
-                               [&](char letter) { return !std::isalpha(letter) || made.find(letter) != std::string::npos; });
+                               [&](char letter) { return !std::isalpha(letter) || result_axes.find(letter) != std::string::npos; });
   }
 
   // Whether 16-bit rounding errors in the inputs may change the result arbitrarily.
   bool is_sensitive(const ProgramNode& node) const {
-    const Origin read = read_by(node);
+    const Origin read = max_input_origin(node);
     if (is_among(kPeriodic, node.op())) return read == Origin::integers || read == Origin::scaled_input;
     const bool makes_integers = node.row->casts && !has_floats(node.outputs[0]) && has_floats(node.inputs[0]);
     if (makes_integers) return read != Origin::constants && read != Origin::other;  // also ids and lengths that a model accepts as floats
     return read == Origin::integers && is_among(kSteps, node.op());
   }
 
-  void want(ValueId id) {
-    if (has_floats(id) && origins_[index(id)] != Origin::other) wanted_[index(id)] = true;
+  void require_fp32(ValueId id) {
+    if (has_floats(id) && origins_[index(id)] != Origin::other) requires_fp32_[index(id)] = true;
   }
 
-  void mark(const ProgramNode& node) {
+  void visit(const ProgramNode& node) {
     keep_host_inputs(node);
-    const bool is_wanted = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && wanted_[index(id)]; });
-    if (!is_wanted && !is_sensitive(node)) {
-      if (casts_large_integers(node)) note(node, "float32: integers");
+    const bool is_required = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && requires_fp32_[index(id)]; });
+    if (!is_required && !is_sensitive(node)) {
+      if (casts_large_integers(node)) request_fp32(node, "float32: integers");
       return;
     }
-    note(node, is_wanted ? "float32: computes positions" : "float32: reads positions");
-    std::ranges::for_each(node.read(), [&](ValueId input) { want(input); });
+    request_fp32(node, is_required ? "float32: computes positions" : "float32: reads positions");
+    std::ranges::for_each(node.read(), [&](ValueId input) { require_fp32(input); });
   }
 
   // The host reads operands such as scales and limits: rounding them to 16 bits could change output sizes.
   void keep_host_inputs(const ProgramNode& node) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
-      if (is_host_input(node, k) && has_working_floats(input)) want(input);
+      if (is_host_input(node, k) && has_working_floats(input)) require_fp32(input);
     }
   }
 
@@ -133,28 +134,28 @@ class PositionChains {
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !has_working_floats(node.outputs[0]) || !has_integers(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
-    const auto scales = [](const ProgramNode* reader) { return reader->row->mixes_floats || only_moves(*reader); };
-    return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(flow_.readers(node.outputs[0]), scales);
+    const auto scales = [](const ProgramNode* reader) { return reader->row->mixed_precision || only_moves(*reader); };
+    return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(use_def_.readers(node.outputs[0]), scales);
   }
 
-  void note(const ProgramNode& node, const char* why) {
+  void request_fp32(const ProgramNode& node, const char* why) {
     const auto is_working = [&](ValueId id) { return has_working_floats(id); };
     if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.read(), is_working)) return;
     ReportRow& row = graph_.report[node.report];
-    if (!row.is_float32) row.wide = why;
-    row.is_float32 = true;
+    if (!row.fp32_requested) row.fp32 = why;
+    row.fp32_requested = true;
   }
 
   ProgramGraph& graph_;
-  const ValueFlow flow_;
-  std::vector<Origin> origins_;  // indexed by value
-  std::vector<bool> wanted_;     // for each value: whether it must be float32
+  const UseDefChains use_def_;
+  std::vector<Origin> origins_;      // indexed by value
+  std::vector<bool> requires_fp32_;  // for each value: whether it must be float32
 };
 
 }  // namespace
 
-void keep_position_chains(ProgramGraph& graph) {
-  if (graph.float_dtype != DType::float32) PositionChains(graph).keep();
+void keep_positions_fp32(ProgramGraph& graph) {
+  if (graph.float_dtype != DType::float32) PositionAnalysis(graph).run();
 }
 
 }  // namespace pumice

@@ -13,6 +13,6 @@ namespace pumice {
 // A graph with If, Loop or Scan is split into parts, with values between them stored as float32: inputs of a part count as integers, and
 // outputs that depend on them by such arithmetic alone, such as loop counters, are computed in float32.
 // The caller's float32_nodes use the same marks: see float32_nodes.h.
-void keep_position_chains(ProgramGraph& graph);
+void keep_positions_fp32(ProgramGraph& graph);
 
 }  // namespace pumice

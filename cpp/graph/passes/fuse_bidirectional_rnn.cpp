@@ -12,98 +12,99 @@ bool has_two_directions(const ProgramNode& node) {
   return is_recurrent(*node.row) && recurrent_directions(node.attributes) == 2;
 }
 
-class RecurrentJoins {
+class BidirectionalRnnFusion {
  public:
-  explicit RecurrentJoins(ProgramGraph& graph) : graph_(graph), flow_(graph), gone_(graph.nodes.size(), false) {}
+  explicit BidirectionalRnnFusion(ProgramGraph& graph) : graph_(graph), use_def_(graph), removed_(graph.nodes.size(), false) {}
 
-  void join(ProgramNode& node) {
+  void fuse(ProgramNode& node) {
     for (const size_t input : kInitialStates)
-      if (input < node.inputs.size()) join_states(node, input);
+      if (input < node.inputs.size()) fuse_state_concat(node, input);
     const size_t outputs = node.outputs.size();
     for (size_t j = 0; j < outputs; ++j)
-      if (node.outputs[j] != kAbsent) join_results(node, j);
+      if (node.outputs[j] != kAbsent) fuse_output_reader(node, j);
   }
 
   void finish() {
     size_t next = 0;
-    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return gone_[next++]; });
+    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return removed_[next++]; });
   }
 
  private:
-  void take(const ProgramNode& taken, const ProgramNode& into) {
-    graph_.absorb(taken.report, into.report, Fusion::recurrent);
-    gone_[static_cast<size_t>(&taken - graph_.nodes.data())] = true;
+  void mark_fused_node(const ProgramNode& fused_node, const ProgramNode& into) {
+    graph_.mark_fused(fused_node.report, into.report, Fusion::recurrent);
+    removed_[static_cast<size_t>(&fused_node - graph_.nodes.data())] = true;
   }
 
-  static size_t directions_of(const ProgramNode& node, bool is_y) {
+  static size_t direction_axis_of(const ProgramNode& node, bool is_y) {
     return direction_axis(node.attributes.integer("layout", 0) != 0, is_y);
   }
 
   // Whether the node's axis attribute refers to `axis` of a value with `rank` axes.
-  static bool goes_along(const ProgramNode& node, size_t axis, size_t rank) {
-    const int64_t given = node.attributes.integer("axis", 0);
-    return given == static_cast<int64_t>(axis) || given == static_cast<int64_t>(axis) - static_cast<int64_t>(rank);
+  static bool is_along_axis(const ProgramNode& node, size_t axis, size_t rank) {
+    const int64_t axis_attribute = node.attributes.integer("axis", 0);
+    return axis_attribute == static_cast<int64_t>(axis) || axis_attribute == static_cast<int64_t>(axis) - static_cast<int64_t>(rank);
   }
 
-  bool is_one(ValueId value, size_t axis) const {
+  bool has_size_one(ValueId value, size_t axis) const {
     const auto& shape = graph_.value(value).shape;
     return shape && axis < shape->size() && (*shape)[axis] == 1;
   }
 
-  void join_states(ProgramNode& node, size_t input) {
-    const ValueId whole = node.inputs[input];
-    if (whole == kAbsent) return;
-    const ProgramNode* concat = flow_.producer(whole, "Concat");
-    const size_t axis = directions_of(node, false);
-    if (!concat || flow_.only_reader(whole) != &node || concat->inputs.size() != 2 || !goes_along(*concat, axis, 3)) return;
-    if (!std::ranges::all_of(concat->inputs, [&](ValueId one) { return is_one(one, axis); })) return;
+  void fuse_state_concat(ProgramNode& node, size_t input) {
+    const ValueId joined_value = node.inputs[input];
+    if (joined_value == kAbsent) return;
+    const ProgramNode* concat = use_def_.producer(joined_value, "Concat");
+    const size_t axis = direction_axis_of(node, false);
+    if (!concat || use_def_.only_reader(joined_value) != &node || concat->inputs.size() != 2 || !is_along_axis(*concat, axis, 3)) return;
+    if (!std::ranges::all_of(concat->inputs, [&](ValueId part_value) { return has_size_one(part_value, axis); })) return;
     node.inputs.resize(std::max(node.inputs.size(), input + kBackward + 1), kAbsent);
     node.inputs[input] = concat->inputs[0];
     node.inputs[input + kBackward] = concat->inputs[1];
-    take(*concat, node);
+    mark_fused_node(*concat, node);
   }
 
-  void join_results(ProgramNode& node, size_t output) {
-    const ValueId whole = node.outputs[output];
-    const ProgramNode* reader = flow_.only_reader(whole);
-    if (!reader || reader->inputs[0] != whole) return;
-    if (reader->row->name == "Split") join_split(node, output, *reader);
-    if (reader->row->name == "Transpose" && output == 0) join_transpose(node, *reader);
+  void fuse_output_reader(ProgramNode& node, size_t output) {
+    const ValueId joined_value = node.outputs[output];
+    const ProgramNode* reader = use_def_.only_reader(joined_value);
+    if (!reader || reader->inputs[0] != joined_value) return;
+    if (reader->row->name == "Split") fuse_split(node, output, *reader);
+    if (reader->row->name == "Transpose" && output == 0) fuse_transpose(node, *reader);
   }
 
-  void join_split(ProgramNode& node, size_t output, const ProgramNode& split) {
+  void fuse_split(ProgramNode& node, size_t output, const ProgramNode& split) {
     const bool is_y = output == 0;
-    const size_t axis = directions_of(node, is_y);
-    if (split.outputs.size() != 2 || !goes_along(split, axis, is_y ? 4 : 3)) return;
-    if (!std::ranges::all_of(split.outputs, [&](ValueId one) { return one == kAbsent || is_one(one, axis); })) return;
+    const size_t axis = direction_axis_of(node, is_y);
+    if (split.outputs.size() != 2 || !is_along_axis(split, axis, is_y ? 4 : 3)) return;
+    if (!std::ranges::all_of(split.outputs, [&](ValueId part_value) { return part_value == kAbsent || has_size_one(part_value, axis); }))
+      return;
     node.outputs.resize(std::max(node.outputs.size(), output + kBackward + 1), kAbsent);
     node.outputs[output] = split.outputs[0];
     node.outputs[output + kBackward] = split.outputs[1];
-    node.attributes.set(kApart, node.attributes.integer(kApart, 0) | int64_t{1} << output);
-    take(split, node);
+    node.attributes.set(kSeparateDirections, node.attributes.integer(kSeparateDirections, 0) | int64_t{1} << output);
+    mark_fused_node(split, node);
   }
 
   // Makes the node write Y as [steps, batch, directions, units]; the last two axes are usually merged afterwards.
-  void join_transpose(ProgramNode& node, const ProgramNode& transpose) {
+  void fuse_transpose(ProgramNode& node, const ProgramNode& transpose) {
     if (node.attributes.integer("layout", 0) != 0 || transpose.attributes.integers("perm") != std::vector<int64_t>{0, 2, 1, 3}) return;
     node.outputs[0] = transpose.outputs[0];
-    node.attributes.set(kRowsFirst, int64_t{1});
-    take(transpose, node);
+    node.attributes.set(kBatchBeforeDirections, int64_t{1});
+    mark_fused_node(transpose, node);
   }
 
   ProgramGraph& graph_;
-  ValueFlow flow_;
-  std::vector<bool> gone_;
+  UseDefChains use_def_;
+  std::vector<bool> removed_;
 };
 
 }  // namespace
 
-void join_recurrences(ProgramGraph& graph, const FusionSet& wanted) {
-  if (!wanted.has(Fusion::recurrent) || std::ranges::none_of(graph.nodes, has_two_directions)) return;
-  RecurrentJoins joins(graph);
+void fuse_bidirectional_rnn(ProgramGraph& graph, const FusionSet& fusions) {
+  if (!fusions.has(Fusion::recurrent) || std::ranges::none_of(graph.nodes, has_two_directions)) return;
+  BidirectionalRnnFusion fusion(graph);
   for (ProgramNode& node : graph.nodes)
-    if (has_two_directions(node)) joins.join(node);
-  joins.finish();
+    if (has_two_directions(node)) fusion.fuse(node);
+  fusion.finish();
 }
 
 }  // namespace pumice

@@ -8,6 +8,6 @@ namespace pumice {
 
 // Runs after map fusion. If a product's epilogue reads another product of the same input (gate and up projections), one node computes both.
 // An RMSNormalization read only by such products is fused into them.
-void join_block_products(ProgramGraph& graph, const FusionSet& wanted);
+void fuse_block_quant_matmuls(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

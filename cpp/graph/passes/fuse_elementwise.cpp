@@ -11,17 +11,17 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostScaledEpilogues = 8;           // maximum number of distinct epilogues with constants: each needs its own pipeline
-constexpr size_t kMostScaledMaps = 32;               // likewise, for elementwise kernels with quantization scales
+constexpr size_t kMaxScaledEpilogues = 8;            // maximum number of distinct epilogues with constants: each needs its own pipeline
+constexpr size_t kMaxScaledMaps = 32;                // likewise, for elementwise kernels with quantization scales
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a literal represents exactly
 
 // Whether expressions compute in the stored type, so that fusion does not change rounding.
 bool is_exact(DType dtype) {
-  return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
+  return contains(kOperatorFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
 // The expression of a map node and its operands.
-struct MapForm {
+struct ElementwiseForm {
   Expression expression;
   std::vector<ValueId> operands;
   std::vector<std::string> names;  // names of the operands in the expression
@@ -30,26 +30,26 @@ struct MapForm {
 
 using Replacements = std::map<std::string, Expression>;
 
-class MapFusion {
+class ElementwiseFusion {
  public:
-  MapFusion(ProgramGraph& graph, const FusionSet& wanted)
+  ElementwiseFusion(ProgramGraph& graph, const FusionSet& fusions)
       : graph_(graph),
-        wanted_(wanted),
+        fusions_(fusions),
         uses_(graph.uses()),
         producers_(graph.values.size(), -1),
         consumers_(graph.values.size(), -1),
-        gone_(graph.nodes.size(), false) {
+        removed_(graph.nodes.size(), false) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
     for (const auto& [name, value] : graph.outputs) consumers_[static_cast<size_t>(value)] = -1;
   }
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!gone_[i] && node(i).row->epilogue && !node(i).has_residual) fuse_epilogue(i);
-    for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
-      if (!gone_[i]) fuse_operands(i);
+      if (!removed_[i] && node(i).row->epilogue && !node(i).has_residual) fuse_epilogue(i);
+    for (size_t i = 0; i < graph_.nodes.size() && fusions_.has(Fusion::elementwise); ++i)
+      if (!removed_[i]) fuse_operands(i);
     size_t next = 0;
-    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return gone_[next++]; });
+    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return removed_[next++]; });
   }
 
  private:
@@ -74,33 +74,35 @@ class MapFusion {
   }
 
   // Returns the form of a quantization with one constant scale. Integers saturate when stored.
-  std::optional<MapForm> quantization_form(const ProgramNode& map) const {
+  std::optional<ElementwiseForm> quantization_form(const ProgramNode& map) const {
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
     const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
     if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
-    if (is_narrow(value(x).dtype) || is_narrow(value(map.outputs[0]).dtype)) return {};
+    if (is_low_bit(value(x).dtype) || is_low_bit(value(map.outputs[0]).dtype)) return {};
     const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
-    return MapForm{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
+    return ElementwiseForm{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
   }
 
-  std::optional<MapForm> form_of(const ProgramNode& map) const {
+  std::optional<ElementwiseForm> elementwise_form(const ProgramNode& map) const {
     if (!map.row->scaled_expression.empty() && !map.expression) return quantization_form(map);
     const OperatorRow& row = *map.row;
     const bool casts = row.casts;
-    if (casts && (is_narrow(value(map.inputs[0]).dtype) || is_narrow(value(map.outputs[0]).dtype))) return {};
+    if (casts && (is_low_bit(value(map.inputs[0]).dtype) || is_low_bit(value(map.outputs[0]).dtype))) return {};
     if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;
-    MapForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
+    ElementwiseForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
     const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the type of its second operand
-    const auto names = map_input_names(row, count);
+    const auto names = elementwise_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
       if (!present[i]) continue;
       form.operands.push_back(map.inputs[i]);
       form.names.push_back(names[i]);
     }
-    form.expression = map.expression ? *map.expression : casts ? Expression::name(names[0]) : map_expression(row, map.attributes, present);
+    form.expression = map.expression ? *map.expression
+                      : casts        ? Expression::name(names[0])
+                                     : elementwise_expression(row, map.attributes, present);
     return form;
   }
 
@@ -123,7 +125,7 @@ class MapFusion {
 
   // Returns the GLSL and type of an expression that occurs `copies` times in a kernel; nullopt if it is too expensive to compile or
   // ill-typed.
-  static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
+  static std::optional<std::string> to_glsl(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
     if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
     try {
@@ -134,7 +136,8 @@ class MapFusion {
   }
 
   // Returns `chain`, which uses "x" and "residual", followed by the consumer's expression; nullopt if other operands vary.
-  std::optional<Expression> continued(const MapForm& form, ValueId varying, ValueId residual, const Expression& chain, bool& scaled) const {
+  std::optional<Expression> append_consumer(const ElementwiseForm& form, ValueId varying, ValueId residual, const Expression& chain,
+                                            bool& scaled) const {
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k) {
       if (form.operands[k] == varying || form.operands[k] == residual) {
@@ -150,15 +153,15 @@ class MapFusion {
   }
 
   // Whether the producer's epilogue can read a second tensor: its weights are known and its operator allows it.
-  bool takes_residual(const ProgramNode& producer) const {
-    if (!wanted_.has(Fusion::residual) || !producer.row->residual) return false;
+  bool accepts_residual(const ProgramNode& producer) const {
+    if (!fusions_.has(Fusion::residual) || !producer.row->residual) return false;
     const auto& weights = value(producer.inputs[1]).constant;
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
   // Skips a cast to float32 that a pass added, for kernels that read floats of either width: returns its operand, or `id` if there is no
   // such cast.
-  ValueId before_cast(ValueId id) const {
+  ValueId skip_cast(ValueId id) const {
     const int32_t at = producers_[static_cast<size_t>(id)];
     if (at < 0) return id;
     const ProgramNode& cast = graph_.nodes[static_cast<size_t>(at)];
@@ -168,29 +171,29 @@ class MapFusion {
   }
 
   // Returns the value that a node's kernel reads as the residual `id`.
-  ValueId read_by(const ProgramNode& node, ValueId id) const { return node.row->stores_either ? before_cast(id) : id; }
+  ValueId residual_source(const ProgramNode& node, ValueId id) const { return node.row->stores_fp32_or_half ? skip_cast(id) : id; }
 
   bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
 
   // Whether a value's producer can absorb its only reader: it is a map, or a product that reads the other operand as residual.
-  bool takes_reader(ValueId id) const {
-    const ProgramNode& maker = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
-    return only_consumer(id) >= 0 && (takes_residual(maker) || form_of(maker));
+  bool can_absorb_reader(ValueId id) const {
+    const ProgramNode& producer_node = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
+    return only_consumer(id) >= 0 && (accepts_residual(producer_node) || elementwise_form(producer_node));
   }
 
   // Returns the first operand other than `made` that has its shape, if known; else kAbsent. If it is computed after the producer, the
   // producer can be moved: only the map reads its result.
-  ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
-    if (!takes_residual(graph_.nodes[at])) return kAbsent;
-    const bool takes_either = graph_.nodes[at].row->stores_either;
+  ValueId find_residual(size_t at, const ElementwiseForm& form, ValueId result) const {
+    if (!accepts_residual(graph_.nodes[at])) return kAbsent;
+    const bool takes_either = graph_.nodes[at].row->stores_fp32_or_half;
     const auto fits = [&](ValueId id) {
-      const ValueId read = read_by(graph_.nodes[at], id);
+      const ValueId read = residual_source(graph_.nodes[at], id);
       const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
       // The fusion looks through this cast, so the cast and its producers are not moved.
-      const bool is_there = !is_after(at, read) || (read == id && !takes_reader(id));
-      return id != made && is_there && (dtype == value(made).dtype || (takes_either && is_working_float(dtype))) && other.shape &&
-             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+      const bool is_there = !is_after(at, read) || (read == id && !can_absorb_reader(id));
+      return id != result && is_there && (dtype == value(result).dtype || (takes_either && is_operator_float(dtype))) && other.shape &&
+             other.shape == value(result).shape && !literal_of(id, rank_of(result));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
@@ -198,14 +201,14 @@ class MapFusion {
 
   // Whether the chain of single-reader maps after a value fits an epilogue: none of them has other varying operands. A map with such
   // operands would absorb the maps before it without intermediate rounding.
-  bool ends_in_epilogue(ValueId made) const {
-    for (int32_t next = only_consumer(made); next >= 0; next = only_consumer(made)) {
+  bool ends_in_epilogue(ValueId result) const {
+    for (int32_t next = only_consumer(result); next >= 0; next = only_consumer(result)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
-      const auto form = form_of(reader);
-      if (!form || !value(made).shape || value(made).shape != value(reader.outputs[0]).shape) return true;
+      const auto form = elementwise_form(reader);
+      if (!form || !value(result).shape || value(result).shape != value(reader.outputs[0]).shape) return true;
       bool scaled = false;
-      if (!continued(*form, made, kAbsent, Expression::name("x"), scaled)) return false;
-      made = reader.outputs[0];
+      if (!append_consumer(*form, result, kAbsent, Expression::name("x"), scaled)) return false;
+      result = reader.outputs[0];
     }
     return true;
   }
@@ -214,30 +217,30 @@ class MapFusion {
   bool is_before_map(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
     const int32_t next = only_consumer(node.outputs[0]);
-    return next >= 0 && form_of(graph_.nodes[static_cast<size_t>(next)]).has_value();
+    return next >= 0 && elementwise_form(graph_.nodes[static_cast<size_t>(next)]).has_value();
   }
 
   // Whether the producer's kernel can store the consumer's result; `dtype`: the producer's float dtype. Other Casts from 16 bits request
   // rounding, which an epilogue would skip.
   bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
-    const DType made = value(consumer.outputs[0]).dtype;
-    if (made == dtype) return true;
-    if (!producer.row->stores_either || !is_working_float(made)) return false;
-    if (dtype != DType::float32) return made == DType::float32 && (!consumer.row->casts || is_before_map(consumer));
-    return made == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
+    const DType consumer_dtype = value(consumer.outputs[0]).dtype;
+    if (consumer_dtype == dtype) return true;
+    if (!producer.row->stores_fp32_or_half || !is_operator_float(consumer_dtype)) return false;
+    if (dtype != DType::float32) return consumer_dtype == DType::float32 && (!consumer.row->casts || is_before_map(consumer));
+    return consumer_dtype == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }
 
   // Moves a node to a free later slot and returns its index.
-  size_t moved(size_t from, size_t to) {
+  size_t move_node(size_t from, size_t to) {
     if (const auto kernel = kernels_.extract(&node(from))) kernels_[&node(to)] = kernel.mapped();
     node(to) = std::move(node(from));
-    gone_[from] = true, gone_[to] = false;
+    removed_[from] = true, removed_[to] = false;
     return to;
   }
 
-  void give_residual(ProgramNode& producer, ValueId residual) {
+  void add_residual_input(ProgramNode& producer, ValueId residual) {
     producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-    const ValueId read = read_by(producer, residual);
+    const ValueId read = residual_source(producer, residual);
     producer.inputs[kResidualInput] = read;
     if (read != residual) ++uses_[index(read)];  // keeps the cast from absorbing its producer
     producer.has_residual = true;
@@ -249,84 +252,84 @@ class MapFusion {
     ValueId residual = kAbsent;
     for (bool scaled = false;;) {
       ProgramNode& producer = node(at);
-      const ValueId made = producer.outputs[0];
-      const DType dtype = value(made).dtype;
-      const int32_t next = only_consumer(made);
-      if (next < 0 || !is_working_float(dtype)) return;
-      const auto form = form_of(node(static_cast<size_t>(next)));
+      const ValueId result = producer.outputs[0];
+      const DType dtype = value(result).dtype;
+      const int32_t next = only_consumer(result);
+      if (next < 0 || !is_operator_float(dtype)) return;
+      const auto form = elementwise_form(node(static_cast<size_t>(next)));
       // CastLike may use only the dtype of this value.
-      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;
+      if (!form || std::ranges::find(form->operands, result) == form->operands.end()) return;
       if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
-      const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
-      const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
+      const ValueId residual_candidate = residual == kAbsent ? find_residual(at, *form, result) : residual;
+      const bool reads_it = std::ranges::find(form->operands, residual_candidate) != form->operands.end();
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
-      const auto longer = wanted_.has(fusion) ? continued(*form, made, beside, chain, scaled) : std::nullopt;
+      const auto longer = fusions_.has(fusion) ? append_consumer(*form, result, residual_candidate, chain, scaled) : std::nullopt;
       ExprType type = ExprType::boolean;
       const auto text =
-          longer ? text_of(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
-      if (!text || type != ExprType::f32 || (scaled && !admit_scaled(*text))) return;
+          longer ? to_glsl(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
+      if (!text || type != ExprType::f32 || (scaled && !add_scaled_epilogue(*text))) return;
       FusedKernel kernel{std::string(producer.row->name) + '\n' + *text, longer->weight() * kEpilogueCopies};
-      if (!budget_.exchange(kernel_of(producer), kernel)) return;
+      if (!budget_.exchange(fused_kernel_of(producer), kernel)) return;
       kernels_[&producer] = std::move(kernel);
       chain = *longer;
       producer.epilogue = *text;
-      const ProgramNode& taken = node(static_cast<size_t>(next));
-      producer.exact_epilogue |= taken.wide || has_exact_functions(taken.attributes);
+      const ProgramNode& consumer_node = node(static_cast<size_t>(next));
+      producer.exact_epilogue |= consumer_node.fp32 || has_exact_functions(consumer_node.attributes);
       if (reads_it && residual == kAbsent) {
-        residual = beside;
-        give_residual(producer, residual);
+        residual = residual_candidate;
+        add_residual_input(producer, residual);
       }
       if (producer.has_residual) producer.expression = chain;
-      absorb(static_cast<size_t>(next), producer, fusion);
+      mark_fused(static_cast<size_t>(next), producer, fusion);
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
-      if (residual != kAbsent && is_after(at, read_by(producer, residual))) at = moved(at, static_cast<size_t>(next));
+      if (residual != kAbsent && is_after(at, residual_source(producer, residual))) at = move_node(at, static_cast<size_t>(next));
       note_node(at);
     }
   }
 
-  FusedKernel kernel_of(const ProgramNode& one) const {
+  FusedKernel fused_kernel_of(const ProgramNode& one) const {
     const auto found = kernels_.find(&one);
     return found == kernels_.end() ? FusedKernel{} : found->second;
   }
 
-  bool admit_scaled(const std::string& text) {
+  bool add_scaled_epilogue(const std::string& text) {
     if (scaled_epilogues_.contains(text)) return true;
-    if (scaled_epilogues_.size() >= kMostScaledEpilogues) return false;
+    if (scaled_epilogues_.size() >= kMaxScaledEpilogues) return false;
     scaled_epilogues_.insert(text);
     return true;
   }
 
-  void absorb(size_t i, const ProgramNode& into, Fusion fusion) {
-    gone_[i] = true;
-    graph_.absorb(node(i).report, into.report, fusion);
+  void mark_fused(size_t i, const ProgramNode& into, Fusion fusion) {
+    removed_[i] = true;
+    graph_.mark_fused(node(i).report, into.report, fusion);
   }
 
-  std::map<std::string, ExprType> types_of(const MapForm& form) const {
+  std::map<std::string, ExprType> types_of(const ElementwiseForm& form) const {
     std::map<std::string, ExprType> types;
     for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = expr_type(value(form.operands[k]).dtype);
     return types;
   }
 
   // Converts an expression's value to the type of its stored dtype.
-  static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
-    const ExprType wanted = expr_type(dtype);
-    if (type == wanted) return expression;
+  static Expression convert_to_stored(const Expression& expression, ExprType type, DType dtype) {
+    const ExprType target_type = expr_type(dtype);
+    if (type == target_type) return expression;
     constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)", "f64(x)"};
-    return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
+    return Expression::parse(casts[static_cast<size_t>(target_type)]).substitute({{"x", expression}});
   }
 
   // Returns the producer of a map's operand if it can be fused: a map of the same shape without other readers.
   std::optional<size_t> fusable_producer(ValueId operand, const ProgramNode& map) const {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
-    if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
+    if (producer < 0 || removed_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
-    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests the rounding
+    if (is_16bit_float(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests the rounding
     if (!inner.shape || inner.shape != outer.shape) return {};
     return static_cast<size_t>(producer);
   }
 
   // A map under construction: operands are named in0, in1, ... in order of use.
-  struct Merged {
+  struct MergedMap {
     std::vector<ValueId> operands;
 
     Expression name(ValueId id) {
@@ -335,7 +338,7 @@ class MapFusion {
       if (found == operands.end()) operands.push_back(id);
       return Expression::name("in" + std::to_string(at));
     }
-    Expression renamed(const MapForm& form) {
+    Expression renamed(const ElementwiseForm& form) {
       Replacements replacements;
       for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name(form.operands[k]));
       return form.expression.substitute(replacements);
@@ -343,16 +346,16 @@ class MapFusion {
   };
 
   // Budgets the fused map, which replaces both kernels.
-  bool admit_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole, const std::map<std::string, ExprType>& types,
-                 const std::string& text) {
+  bool add_fused_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole,
+                     const std::map<std::string, ExprType>& types, const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
     FusedKernel kernel{text, 0};
-    for (const auto& [name, one] : types) kernel.key += '\n' + std::to_string(static_cast<int>(one));
+    for (const auto& [name, operand_type] : types) kernel.key += '\n' + std::to_string(static_cast<int>(operand_type));
     kernel.key += '\n' + std::string(pumice::name(stored));
     kernel.weight = whole.weight(has_doubles(types)) * map_copies(stored);
-    const FusedKernel inner = kernel_of(producer);
+    const FusedKernel inner = fused_kernel_of(producer);
     budget_.remove(inner);
-    if (!budget_.exchange(kernel_of(map), kernel)) {
+    if (!budget_.exchange(fused_kernel_of(map), kernel)) {
       budget_.exchange({}, inner);
       return false;
     }
@@ -362,58 +365,58 @@ class MapFusion {
   }
 
   // Substitutes the operand's expression for the operand.
-  bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
+  bool fuse_operand(ProgramNode& map, const ElementwiseForm& form, size_t position) {
     const ValueId operand = form.operands[position];
     const auto producer = fusable_producer(operand, map);
-    const auto inner = producer && is_exact(value(operand).dtype) ? form_of(node(*producer)) : std::nullopt;
+    const auto inner = producer && is_exact(value(operand).dtype) ? elementwise_form(node(*producer)) : std::nullopt;
     if (!inner) return false;
     ExprType type = ExprType::f32;
     const DType stored = value(map.outputs[0]).dtype;
-    if (!text_of(inner->expression, types_of(*inner), map_copies(stored), type)) return false;
-    Merged merged;
+    if (!to_glsl(inner->expression, types_of(*inner), map_copies(stored), type)) return false;
+    MergedMap merged;
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k)
-      replacements.emplace(form.names[k],
-                           k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
-    if (merged.operands.empty() || merged.operands.size() > kMostMapOperands) return false;
+      replacements.emplace(form.names[k], k == position ? convert_to_stored(merged.renamed(*inner), type, value(operand).dtype)
+                                                        : merged.name(form.operands[k]));
+    if (merged.operands.empty() || merged.operands.size() > kMaxCustomInputs) return false;
     const bool scaled = form.scaled || inner->scaled;
     const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
-    if (scaled && others >= kMostScaledMaps) return false;
-    MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
+    if (scaled && others >= kMaxScaledMaps) return false;
+    ElementwiseForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
     const auto types = types_of(whole);
-    const auto text = text_of(whole.expression, types, map_copies(stored), type);
-    if (!text || !admit_map(map, node(*producer), whole.expression, types, *text)) return false;
+    const auto text = to_glsl(whole.expression, types, map_copies(stored), type);
+    if (!text || !add_fused_map(map, node(*producer), whole.expression, types, *text)) return false;
     const auto dtype = static_cast<int64_t>(stored);
-    const ProgramNode& taken = node(*producer);
-    const bool has_exact = taken.wide || has_exact_functions(map.attributes) || has_exact_functions(taken.attributes);
-    map.row = &map_row(whole.operands.size());
+    const ProgramNode& producer_node = node(*producer);
+    const bool has_exact = producer_node.fp32 || has_exact_functions(map.attributes) || has_exact_functions(producer_node.attributes);
+    map.row = &custom_elementwise_row(whole.operands.size());
     map.inputs = whole.operands;
     map.attributes = {};
-    map.attributes.set(std::string(kMapDtype), dtype);
-    if (has_exact) map.attributes.set(std::string(kMapExact), int64_t{1});
+    map.attributes.set(std::string(kOutputDtype), dtype);
+    if (has_exact) map.attributes.set(std::string(kExactFunctions), int64_t{1});
     map.expression = std::move(whole.expression);
     scaled_maps_.erase(&node(*producer));
     if (scaled) scaled_maps_.insert(&map);
-    absorb(*producer, map, Fusion::elementwise);
+    mark_fused(*producer, map, Fusion::elementwise);
     return true;
   }
 
   void fuse_operands(size_t at) {
     for (bool changed = true; changed;) {
       changed = false;
-      const auto form = form_of(node(at));
+      const auto form = elementwise_form(node(at));
       for (size_t k = 0; form && k < form->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *form, k);
     }
     note_node(at);
   }
 
   ProgramGraph& graph_;
-  const FusionSet& wanted_;
+  const FusionSet& fusions_;
   std::vector<uint32_t> uses_;
   std::vector<int32_t> producers_;  // node of each value; -1: none
   std::vector<int32_t> consumers_;  // likewise; also -1 for program outputs
-  std::vector<bool> gone_;
+  std::vector<bool> removed_;
   std::set<std::string> scaled_epilogues_;
   std::set<const ProgramNode*> scaled_maps_;
   FusionBudget budget_;
@@ -422,8 +425,8 @@ class MapFusion {
 
 }  // namespace
 
-void fuse_maps(ProgramGraph& graph, const FusionSet& wanted) {
-  MapFusion(graph, wanted).run();
+void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions) {
+  ElementwiseFusion(graph, fusions).run();
 }
 
 }  // namespace pumice

@@ -8,6 +8,6 @@ namespace pumice {
 // Chains of elementwise operators (maps) with one varying operand become the epilogue of the contraction, window or reduction before them;
 // matmuls and convolutions also take a second operand of the result's shape (a residual). Maps of one shape fuse into one map of up to four
 // operands. Values with several uses and program outputs are still stored. Runs last: it relies on final dtypes.
-void fuse_maps(ProgramGraph& graph, const FusionSet& wanted);
+void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

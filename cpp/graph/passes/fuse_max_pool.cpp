@@ -10,60 +10,62 @@ namespace pumice {
 namespace {
 
 // Returns the windows of a plain max pooling; nullopt for other nodes.
-std::optional<PoolWindow> windows_of(const ProgramNode& node) {
-  const bool gives_more = std::ranges::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId id) { return id != kAbsent; });
-  if (!node.row->largest_of || node.on_host || node.has_residual || gives_more) return {};
-  return node.row->largest_of(node.attributes);
+std::optional<PoolWindow> match_max_pool(const ProgramNode& node) {
+  const bool has_other_outputs =
+      std::ranges::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId id) { return id != kAbsent; });
+  if (!node.row->max_pool_window || node.on_host || node.has_residual || has_other_outputs) return {};
+  return node.row->max_pool_window(node.attributes);
 }
 
 class PoolSearch {
  public:
-  explicit PoolSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
+  explicit PoolSearch(const ProgramGraph& graph) : graph_(graph), use_def_(graph) {}
 
   // Returns the producer that the pooling can be fused into, or null.
-  const ProgramNode* maker(const ProgramNode& pool, const PoolWindow& windows) const {
-    const ValueId between = pool.inputs[0];
-    const ProgramNode* made = flow_.producer(between);
-    if (!made || made->row->pooled.empty() || made->on_host || made->has_residual || made->outputs.size() != 1) return nullptr;
-    if (flow_.only_reader(between) != &pool || made->wide != pool.wide || made->narrow_factors) return nullptr;
+  const ProgramNode* find_fusable_producer(const ProgramNode& pool, const PoolWindow& windows) const {
+    const ValueId pooled_value = pool.inputs[0];
+    const ProgramNode* source = use_def_.producer(pooled_value);
+    if (!source || source->row->pooled_operator.empty() || source->on_host || source->has_residual || source->outputs.size() != 1)
+      return nullptr;
+    if (use_def_.only_reader(pooled_value) != &pool || source->fp32 != pool.fp32 || source->low_precision_factors) return nullptr;
     // One float dtype throughout, so that rounding does not change.
-    const DType floats = graph_.float_dtype_of(*made);
-    if (graph_.value(between).dtype != floats || graph_.value(pool.outputs[0]).dtype != floats) return nullptr;
-    const auto& weights = graph_.value(made->inputs[1]).constant;
-    return weights && made->row->takes_pool(made->attributes, weights->desc, windows) ? made : nullptr;
+    const DType floats = graph_.float_dtype_of(*source);
+    if (graph_.value(pooled_value).dtype != floats || graph_.value(pool.outputs[0]).dtype != floats) return nullptr;
+    const auto& weights = graph_.value(source->inputs[1]).constant;
+    return weights && source->row->supports_pool(source->attributes, weights->desc, windows) ? source : nullptr;
   }
 
  private:
   const ProgramGraph& graph_;
-  ValueFlow flow_;
+  UseDefChains use_def_;
 };
 
 // Turns the producer into the fused node with the pooling's output.
-void join(ProgramGraph& graph, ProgramNode& made, const ProgramNode& pool, const PoolWindow& windows) {
-  const OperatorRow* row = find_operator(made.row->pooled);
-  if (!row) throw Error("no row '" + std::string(made.row->pooled) + "'");
-  made.row = row;
-  made.attributes.set("pool_shape", std::vector<int64_t>{windows.rows, windows.columns});
-  made.attributes.set("pool_epilogue", pool.epilogue);
-  made.exact_epilogue |= pool.exact_epilogue;
-  made.outputs[0] = pool.outputs[0];
-  graph.absorb(pool.report, made.report, Fusion::pooling);
+void fuse_into(ProgramGraph& graph, ProgramNode& source, const ProgramNode& pool, const PoolWindow& windows) {
+  const OperatorRow* row = find_operator(source.row->pooled_operator);
+  if (!row) throw Error("no row '" + std::string(source.row->pooled_operator) + "'");
+  source.row = row;
+  source.attributes.set("pool_shape", std::vector<int64_t>{windows.rows, windows.columns});
+  source.attributes.set("pool_epilogue", pool.epilogue);
+  source.exact_epilogue |= pool.exact_epilogue;
+  source.outputs[0] = pool.outputs[0];
+  graph.mark_fused(pool.report, source.report, Fusion::pooling);
 }
 
 }  // namespace
 
-void join_pools(ProgramGraph& graph, const FusionSet& wanted) {
-  if (!wanted.has(Fusion::pooling)) return;
+void fuse_max_pool(ProgramGraph& graph, const FusionSet& fusions) {
+  if (!fusions.has(Fusion::pooling)) return;
   const PoolSearch search(graph);
-  std::vector<bool> gone(graph.nodes.size(), false);
+  std::vector<bool> removed(graph.nodes.size(), false);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const auto windows = windows_of(graph.nodes[i]);
-    const ProgramNode* found = windows ? search.maker(graph.nodes[i], *windows) : nullptr;
-    if (!found) continue;
-    join(graph, graph.nodes[static_cast<size_t>(found - graph.nodes.data())], graph.nodes[i], *windows);
-    gone[i] = true;
+    const auto windows = match_max_pool(graph.nodes[i]);
+    const ProgramNode* fusable = windows ? search.find_fusable_producer(graph.nodes[i], *windows) : nullptr;
+    if (!fusable) continue;
+    fuse_into(graph, graph.nodes[static_cast<size_t>(fusable - graph.nodes.data())], graph.nodes[i], *windows);
+    removed[i] = true;
   }
-  graph.erase_nodes(gone);
+  graph.erase_nodes(removed);
 }
 
 }  // namespace pumice

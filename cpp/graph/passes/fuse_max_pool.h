@@ -7,6 +7,6 @@ namespace pumice {
 
 // Runs after map fusion. Max pooling with non-overlapping windows is fused into its producer if that has no other reader and its row
 // supports it: the intermediate result is never stored. Epilogues of both are kept.
-void join_pools(ProgramGraph& graph, const FusionSet& wanted);
+void fuse_max_pool(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

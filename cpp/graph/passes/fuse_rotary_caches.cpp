@@ -11,11 +11,11 @@ namespace pumice {
 namespace {
 
 enum AttentionInput : size_t { kQ, kK, kV };
-enum RotaryInput : size_t { kTurned, kCosines, kSines, kPlaces };
-enum ScatterInput : size_t { kPast, kUpdate, kFirsts };
+enum RotaryInput : size_t { kRotaryInput, kCosines, kSines, kPositionIds };
+enum ScatterInput : size_t { kPast, kUpdate, kWriteIndices };
 
 // The nodes to fuse.
-struct CachedRows {
+struct RotaryCacheMatch {
   const ProgramNode *q, *k, *keys, *values;
 
   std::array<const ProgramNode*, 4> all() const { return {q, k, keys, values}; }
@@ -23,116 +23,117 @@ struct CachedRows {
 
 class CacheSearch {
  public:
-  explicit CacheSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
+  explicit CacheSearch(const ProgramGraph& graph) : graph_(graph), use_def_(graph) {}
 
-  std::optional<CachedRows> rows_of(const ProgramNode& attention) const {
+  std::optional<RotaryCacheMatch> match(const ProgramNode& attention) const {
     if ((attention.row->name != "Attention" && attention.row->name != "pumice::Attention") || attention.inputs.size() < 3) return {};
-    const CachedRows found{flow_.producer(attention.inputs[kQ], "RotaryEmbedding"), nullptr,
-                           flow_.producer(attention.inputs[kK], "TensorScatter"), flow_.producer(attention.inputs[kV], "TensorScatter")};
+    const RotaryCacheMatch found{use_def_.producer(attention.inputs[kQ], "RotaryEmbedding"), nullptr,
+                                 use_def_.producer(attention.inputs[kK], "TensorScatter"),
+                                 use_def_.producer(attention.inputs[kV], "TensorScatter")};
     if (!found.q || !found.keys || !found.values || found.keys == found.values) return {};
-    CachedRows whole = found;
-    whole.k = flow_.producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
-    if (!whole.k || whole.k == whole.q || flow_.only_reader(whole.k->outputs[0]) != whole.keys) return {};
+    RotaryCacheMatch whole = found;
+    whole.k = use_def_.producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
+    if (!whole.k || whole.k == whole.q || use_def_.only_reader(whole.k->outputs[0]) != whole.keys) return {};
     return fits(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
   }
 
   // Returns the last of the nodes in graph order: at that point all inputs have been computed.
-  size_t last_of(const CachedRows& rows) const {
+  size_t find_last(const RotaryCacheMatch& match) const {
     size_t last = 0;
-    for (const ProgramNode* node : rows.all()) last = std::max(last, place_of(*node));
+    for (const ProgramNode* node : match.all()) last = std::max(last, index_of(*node));
     return last;
   }
 
  private:
-  size_t place_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
+  size_t index_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
   // Whether the rotations and the cache updates have the same parameters, nothing is computed on the host, and the shapes match.
-  bool fits(const CachedRows& rows) const {
+  bool fits(const RotaryCacheMatch& match) const {
     const auto same = [](const ProgramNode& a, const ProgramNode& b, std::initializer_list<size_t> inputs) {
       return std::ranges::all_of(inputs,
                                  [&](size_t i) { return i < a.inputs.size() && i < b.inputs.size() && a.inputs[i] == b.inputs[i]; });
     };
-    if (!same(*rows.q, *rows.k, {kCosines, kSines, kPlaces}) || !same(*rows.keys, *rows.values, {kFirsts})) return false;
+    if (!same(*match.q, *match.k, {kCosines, kSines, kPositionIds}) || !same(*match.keys, *match.values, {kWriteIndices})) return false;
     for (const char* name : {"interleaved", "rotary_embedding_dim"})
-      if (rows.q->attributes.integer(name, 0) != rows.k->attributes.integer(name, 0)) return false;
-    for (const ValueId id : {rows.q->inputs[kPlaces], rows.keys->inputs[kFirsts]})
-      if (id == kAbsent || graph_.value(id).constant || (flow_.producer(id) && flow_.producer(id)->on_host)) return false;
-    for (const ProgramNode* node : rows.all())
-      if (node->on_host || node->wide != rows.q->wide || !has_four_axes(node->outputs[0])) return false;
-    for (const ProgramNode* node : {rows.keys, rows.values}) {
+      if (match.q->attributes.integer(name, 0) != match.k->attributes.integer(name, 0)) return false;
+    for (const ValueId id : {match.q->inputs[kPositionIds], match.keys->inputs[kWriteIndices]})
+      if (id == kAbsent || graph_.value(id).constant || (use_def_.producer(id) && use_def_.producer(id)->on_host)) return false;
+    for (const ProgramNode* node : match.all())
+      if (node->on_host || node->fp32 != match.q->fp32 || !has_four_axes(node->outputs[0])) return false;
+    for (const ProgramNode* node : {match.keys, match.values}) {
       const int64_t axis = node->attributes.integer("axis", -2);
       if ((axis != 2 && axis != -2) || node->attributes.text("mode", "linear") != "linear") return false;
     }
-    return have_one_form(rows);
+    return have_matching_heads(match);
   }
 
   bool has_four_axes(ValueId id) const {
     const GraphValue& value = graph_.value(id);
-    return is_working_float(value.dtype) && value.shape && value.shape->size() == 4;
+    return is_operator_float(value.dtype) && value.shape && value.shape->size() == 4;
   }
 
   // Whether both caches have the same known number of heads and head size, and caches and rows the same dtype. The number of value rows is
   // checked at binding.
-  bool have_one_form(const CachedRows& rows) const {
-    const Shape &keys = *graph_.value(rows.keys->outputs[0]).shape, &values = *graph_.value(rows.values->outputs[0]).shape;
+  bool have_matching_heads(const RotaryCacheMatch& match) const {
+    const Shape &keys = *graph_.value(match.keys->outputs[0]).shape, &values = *graph_.value(match.values->outputs[0]).shape;
     const bool is_known = keys[1] != kUnknownSize && keys[3] != kUnknownSize && keys[1] == values[1] && keys[3] == values[3];
-    const DType dtype = graph_.value(rows.keys->outputs[0]).dtype;
+    const DType dtype = graph_.value(match.keys->outputs[0]).dtype;
     const auto is_same = [&](ValueId id) { return graph_.value(id).dtype == dtype; };
-    const auto made_same = [&](const ProgramNode* node) { return is_same(node->outputs[0]); };
-    return is_known && std::ranges::all_of(rows.all(), made_same) && is_same(rows.values->inputs[kUpdate]) &&
-           is_same(rows.k->inputs[kTurned]) && is_same(rows.q->inputs[kTurned]);
+    const auto makes_same = [&](const ProgramNode* node) { return is_same(node->outputs[0]); };
+    return is_known && std::ranges::all_of(match.all(), makes_same) && is_same(match.values->inputs[kUpdate]) &&
+           is_same(match.k->inputs[kRotaryInput]) && is_same(match.q->inputs[kRotaryInput]);
   }
 
   // Whether no node reads a result before the last of the nodes.
-  bool can_move(const CachedRows& rows) const {
-    const size_t last = last_of(rows);
-    for (const ProgramNode* node : {rows.q, rows.keys, rows.values})
-      for (const ProgramNode* reader : flow_.readers(node->outputs[0]))
-        if (place_of(*reader) <= last) return false;
+  bool can_move(const RotaryCacheMatch& match) const {
+    const size_t last = find_last(match);
+    for (const ProgramNode* node : {match.q, match.keys, match.values})
+      for (const ProgramNode* reader : use_def_.readers(node->outputs[0]))
+        if (index_of(*reader) <= last) return false;
     return true;
   }
 
   const ProgramGraph& graph_;
-  ValueFlow flow_;
+  UseDefChains use_def_;
 };
 
-ProgramNode joined(const CachedRows& rows) {
-  ProgramNode node = *rows.keys;
+ProgramNode make_rotary_caches(const RotaryCacheMatch& match) {
+  ProgramNode node = *match.keys;
   node.row = find_operator("pumice::RotaryCaches");
   Attributes attributes;
-  for (const char* name : {"interleaved", "rotary_embedding_dim"}) attributes.set(name, rows.q->attributes.integer(name, 0));
+  for (const char* name : {"interleaved", "rotary_embedding_dim"}) attributes.set(name, match.q->attributes.integer(name, 0));
   node.attributes = checked_attributes(*node.row, node.name, attributes);
-  node.inputs = {rows.q->inputs[kTurned],  rows.k->inputs[kTurned],    rows.values->inputs[kUpdate],
-                 rows.q->inputs[kCosines], rows.q->inputs[kSines],     rows.q->inputs[kPlaces],
-                 rows.keys->inputs[kPast], rows.values->inputs[kPast], rows.keys->inputs[kFirsts]};
-  node.outputs = {rows.q->outputs[0], rows.keys->outputs[0], rows.values->outputs[0]};
+  node.inputs = {match.q->inputs[kRotaryInput], match.k->inputs[kRotaryInput], match.values->inputs[kUpdate],
+                 match.q->inputs[kCosines],     match.q->inputs[kSines],       match.q->inputs[kPositionIds],
+                 match.keys->inputs[kPast],     match.values->inputs[kPast],   match.keys->inputs[kWriteIndices]};
+  node.outputs = {match.q->outputs[0], match.keys->outputs[0], match.values->outputs[0]};
   return node;
 }
 
 }  // namespace
 
-void join_caches(ProgramGraph& graph, const FusionSet& wanted) {
-  if (!wanted.has(Fusion::attention)) return;
+void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions) {
+  if (!fusions.has(Fusion::attention)) return;
   if (std::ranges::none_of(graph.nodes, [](const ProgramNode& node) { return node.row->name == "TensorScatter"; })) return;
   const CacheSearch search(graph);
-  std::map<size_t, ProgramNode> made;
-  std::vector<bool> gone(graph.nodes.size(), false);
+  std::map<size_t, ProgramNode> fused;
+  std::vector<bool> removed(graph.nodes.size(), false);
   for (const ProgramNode& node : graph.nodes) {
-    const auto rows = search.rows_of(node);
-    if (!rows) continue;
-    const auto place = [&](const ProgramNode* one) { return static_cast<size_t>(one - graph.nodes.data()); };
-    if (std::ranges::any_of(rows->all(), [&](const ProgramNode* one) { return gone[place(one)]; })) continue;
-    for (const ProgramNode* one : rows->all()) {
-      gone[place(one)] = true;
-      if (one != rows->keys) graph.absorb(one->report, rows->keys->report, Fusion::attention);
+    const auto match = search.match(node);
+    if (!match) continue;
+    const auto index_of = [&](const ProgramNode* member) { return static_cast<size_t>(member - graph.nodes.data()); };
+    if (std::ranges::any_of(match->all(), [&](const ProgramNode* member) { return removed[index_of(member)]; })) continue;
+    for (const ProgramNode* member : match->all()) {
+      removed[index_of(member)] = true;
+      if (member != match->keys) graph.mark_fused(member->report, match->keys->report, Fusion::attention);
     }
-    made.emplace(search.last_of(*rows), joined(*rows));
+    fused.emplace(search.find_last(*match), make_rotary_caches(*match));
   }
-  for (auto& [at, node] : made) {
+  for (auto& [at, node] : fused) {
     graph.nodes[at] = std::move(node);
-    gone[at] = false;
+    removed[at] = false;
   }
-  graph.erase_nodes(gone);
+  graph.erase_nodes(removed);
 }
 
 }  // namespace pumice

@@ -6,10 +6,10 @@ namespace pumice {
 namespace {
 
 // Half a second on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight copies of a unit.
-constexpr uint64_t kMostOfKernel = 11200;
-constexpr uint64_t kPipeline = 1200;  // fixed cost of a pipeline, as a weight
+constexpr uint64_t kMaxKernelWeight = 11200;
+constexpr uint64_t kPipelineWeight = 1200;  // fixed cost of a pipeline, as a weight
 // In a program with thousands of different elementwise expressions, the first ones are fused and the rest use their operators' kernels.
-constexpr uint64_t kMostOfProgram = 40 * kMostOfKernel;
+constexpr uint64_t kMaxProgramWeight = 40 * kMaxKernelWeight;
 
 }  // namespace
 
@@ -18,14 +18,14 @@ uint64_t map_copies(DType stored) {
 }
 
 bool FusionBudget::allows(const Expression& expression, bool has_doubles, uint64_t copies) {
-  return expression.weight(has_doubles) <= kMostOfKernel / copies;
+  return expression.weight(has_doubles) <= kMaxKernelWeight / copies;
 }
 
 bool FusionBudget::exchange(const FusedKernel& before, const FusedKernel& after) {
   const uint64_t spent = spent_;
   remove(before);
   add(after);
-  if (spent_ <= std::max(kMostOfProgram, spent)) return true;
+  if (spent_ <= std::max(kMaxProgramWeight, spent)) return true;
   remove(after);
   add(before);
   return false;
@@ -34,15 +34,15 @@ bool FusionBudget::exchange(const FusedKernel& before, const FusedKernel& after)
 void FusionBudget::add(const FusedKernel& kernel) {
   if (kernel.key.empty()) return;
   Use& use = uses_[kernel.key];
-  if (use.places++ > 0) return;
-  use.weight = kernel.weight + kPipeline;
+  if (use.count++ > 0) return;
+  use.weight = kernel.weight + kPipelineWeight;
   spent_ += use.weight;
 }
 
 void FusionBudget::remove(const FusedKernel& kernel) {
   if (kernel.key.empty()) return;
   const auto found = uses_.find(kernel.key);
-  if (found == uses_.end() || --found->second.places > 0) return;
+  if (found == uses_.end() || --found->second.count > 0) return;
   spent_ -= found->second.weight;
   uses_.erase(found);
 }

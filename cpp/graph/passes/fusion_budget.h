@@ -35,7 +35,7 @@ class FusionBudget {
   void add(const FusedKernel& kernel);
 
   struct Use {
-    size_t places = 0;
+    size_t count = 0;
     uint64_t weight = 0;
   };
   std::map<std::string, Use> uses_;

@@ -9,13 +9,13 @@ namespace pumice {
 namespace {
 
 // Constants are checked when sizes become known, as are values computed on the host for shapes.
-bool has_indices(const ProgramGraph& graph, const ProgramNode& node) {
-  if (!node.row->indices || node.demanded || node.only_shape || node.tentative) return false;
+bool has_unchecked_indices(const ProgramGraph& graph, const ProgramNode& node) {
+  if (!node.row->indices || node.host_required || node.only_shape || node.may_fail) return false;
   const size_t input = node.row->indices(node.attributes, {}).input;
   return input < node.inputs.size() && node.inputs[input] != kAbsent && !graph.value(node.inputs[input]).constant;
 }
 
-ProgramNode check_of(ProgramGraph& graph, const ProgramNode& node) {
+ProgramNode make_check_node(ProgramGraph& graph, const ProgramNode& node) {
   GraphNode check;
   check.name = "indices of '" + node.name + "'";
   check.row = &index_check_row();
@@ -33,8 +33,8 @@ ProgramNode check_of(ProgramGraph& graph, const ProgramNode& node) {
 void add_index_checks(ProgramGraph& graph) {
   std::vector<ProgramNode> nodes;
   for (ProgramNode& node : graph.nodes) {
-    if (has_indices(graph, node)) {
-      nodes.push_back(check_of(graph, node));
+    if (has_unchecked_indices(graph, node)) {
+      nodes.push_back(make_check_node(graph, node));
       graph.outputs.emplace_back(nodes.back().name, nodes.back().outputs[0]);
       ++graph.index_checks;
     }
@@ -43,7 +43,7 @@ void add_index_checks(ProgramGraph& graph) {
   graph.nodes = std::move(nodes);
 }
 
-std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes) {
+std::vector<IndexCheck> bind_index_checks(const ProgramGraph& graph, const ShapeInference& shapes) {
   std::vector<IndexCheck> checks;
   for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
     if (graph.nodes[i].row != &index_check_row()) continue;
@@ -58,17 +58,17 @@ std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInfer
   return checks;
 }
 
-void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text) {
+void throw_index_error(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text) {
   throw IndexRangeError("'" + check.node + "': input " + std::to_string(check.bounds.input) + ", '" + check.value + "', has the index " +
-                            index_text(check.bounds, check.shape, position, text) + "; " + std::to_string(count) + " of " +
+                            describe_index_error(check.bounds, check.shape, position, text) + "; " + std::to_string(count) + " of " +
                             std::to_string(element_count(check.shape)) + " are out of range",
-                        {check.node, check.value, index, element_places(check.shape, position), count});
+                        {check.node, check.value, index, unravel_index(check.shape, position), count});
 }
 
-void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made) {
+void throw_failed_checks(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& output_of) {
   for (size_t k = 0; k < checks.size(); ++k) {
-    const FoundIndices found = found_indices(made(k), checks[k].is_real);
-    if (found.count > 0) raise_index(checks[k], found.count, found.position, found.index, found.text);
+    const IndexCheckResult found = decode_index_check(output_of(k), checks[k].is_real);
+    if (found.count > 0) throw_index_error(checks[k], found.count, found.position, found.index, found.text);
   }
 }
 

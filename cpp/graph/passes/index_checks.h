@@ -23,10 +23,10 @@ struct IndexCheck {
 // Adds the checks as the last outputs of the graph and sets its `index_checks`.
 void add_index_checks(ProgramGraph& graph);
 // Returns the graph's checks in order, bound to these shapes.
-std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes);
+std::vector<IndexCheck> bind_index_checks(const ProgramGraph& graph, const ShapeInference& shapes);
 // Throws IndexRangeError: `count` indices are out of range, the first at `position`.
-[[noreturn]] void raise_index(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);
-// `made`: returns the output of check k. Throws IndexRangeError for the first check that failed.
-void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made);
+[[noreturn]] void throw_index_error(const IndexCheck& check, uint64_t count, int64_t position, int64_t index, const std::string& text);
+// `output_of`: returns the output of check k. Throws IndexRangeError for the first check that failed.
+void throw_failed_checks(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& output_of);
 
 }  // namespace pumice

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostChain = 32;  // maximum number of nodes evaluated at every call
+constexpr size_t kMaxChainNodes = 32;  // maximum number of nodes evaluated at every call
 
 // Whether the node only moves or casts elements, which is cheap on the host.
 bool moves_elements(const ProgramNode& node) {
@@ -18,7 +18,8 @@ bool moves_elements(const ProgramNode& node) {
 
 // Finds the nodes that compute the value from inputs and constants; `moves`: allow only nodes that move or cast elements. Returns false if
 // a node is not allowed or the host cannot evaluate it.
-bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves, InputCheck& check) {
+bool collect_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves,
+                   InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;
   if (const auto input = std::ranges::find(graph.inputs, value); input != graph.inputs.end()) {
     const auto at = static_cast<size_t>(input - graph.inputs.begin());
@@ -26,42 +27,42 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
     return true;
   }
   const ProgramNode* node = producers[index(value)];
-  if (!node || !node->row->evaluate || check.chain.size() >= kMostChain || (moves && !moves_elements(*node))) return false;
-  const auto is_node = [&](const GraphNode& one) { return one.name == node->name; };
+  if (!node || !node->row->evaluate || check.chain.size() >= kMaxChainNodes || (moves && !moves_elements(*node))) return false;
+  const auto is_node = [&](const GraphNode& candidate) { return candidate.name == node->name; };
   if (std::ranges::any_of(check.chain, is_node)) return true;
   for (const ValueId input : node->read())
-    if (!find_chain(graph, producers, input, moves, check)) return false;
+    if (!collect_chain(graph, producers, input, moves, check)) return false;
   check.chain.push_back(*node);
   return true;
 }
 
 // Returns the producer of each value; null for inputs and constants.
-std::vector<const ProgramNode*> producers_of(const ProgramGraph& graph) {
+std::vector<const ProgramNode*> find_producers_by_value(const ProgramGraph& graph) {
   std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
-  for (const ProgramNode& one : graph.nodes)
-    for (const ValueId output : one.outputs)
-      if (output != kAbsent) producers[index(output)] = &one;
+  for (const ProgramNode& candidate : graph.nodes)
+    for (const ValueId output : candidate.outputs)
+      if (output != kAbsent) producers[index(output)] = &candidate;
   return producers;
 }
 
-void check_given(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, const std::byte* indices) {
+void check_index_values(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, const std::byte* indices) {
   const TensorDesc& desc = *bound.descs[check.list];
-  const OutOfBounds found = out_of_bounds(bound.bounds, desc, indices);
+  const OutOfBoundsIndices found = find_out_of_bounds(bound.bounds, desc, indices);
   if (found.count == 0) return;
   const std::string& value = graph.value(check.node.inputs[check.list]).name;
-  raise_index({check.node.name, value, bound.bounds, desc.shape, false}, found.count, found.position, found.index,
-              std::to_string(found.index));
+  throw_index_error({check.node.name, value, bound.bounds, desc.shape, false}, found.count, found.position, found.index,
+                    std::to_string(found.index));
 }
 
 }  // namespace
 
-std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
+std::vector<InputCheck> find_input_checks(const ProgramGraph& graph) {
   std::vector<InputCheck> checks;
   std::vector<const ProgramNode*> producers;  // filled on demand
   const auto add = [&](const ProgramNode& node, size_t list, bool moves) -> InputCheck* {
-    if (producers.empty()) producers = producers_of(graph);
+    if (producers.empty()) producers = find_producers_by_value(graph);
     InputCheck check{node, list, {}, {}};
-    if (!find_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
+    if (!collect_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
   // Requirements first: their messages use the terms of the caller's operator.
@@ -72,13 +73,13 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
     if (!node.row->indices) continue;
     const size_t input = node.row->indices(node.attributes, {}).input;
     if (input >= node.inputs.size() || node.inputs[input] == kAbsent || !is_integer(graph.value(node.inputs[input]).dtype)) continue;
-    InputCheck* const check = add(node, input, !node.row->refuses_indices);
+    InputCheck* const check = add(node, input, !node.row->rejects_indices);
     if (check) check->node.name = graph.report[node.report].node;
   }
   return checks;
 }
 
-CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known) {
+CheckedInputs bind_check_inputs(const InputCheck& check, const ShapeInference& known) {
   CheckedInputs inputs;
   for (const ValueId input : check.node.inputs) {
     const TensorDesc* desc = known.desc(input);
@@ -97,7 +98,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
                  std::span<const std::byte* const> values) {
   const ValueId list = check.node.inputs[check.list];
   if (std::ranges::any_of(check.inputs, [&](size_t i) { return i >= values.size() || !values[i]; })) return;
-  if (!check.node.requirement && check.chain.empty()) return check_given(graph, check, bound, values[check.inputs[0]]);
+  if (!check.node.requirement && check.chain.empty()) return check_index_values(graph, check, bound, values[check.inputs[0]]);
   ShapeInference known;
   for (const size_t i : check.inputs) {
     const TensorDesc desc(graph.value(graph.inputs[i]).dtype, shapes[i]);
@@ -105,24 +106,24 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
     known.set_host(graph.inputs[i], {desc, {}, values[i]});
   }
   // Moving elements costs as much as reading the list; other nodes are evaluated only for short lists.
-  const bool moves = !check.node.requirement && !check.node.row->refuses_indices;
-  const int64_t most = moves ? kMaxElements : kMostHostElements;
+  const bool moves = !check.node.requirement && !check.node.row->rejects_indices;
+  const int64_t max_elements = moves ? kMaxElements : kMaxHostElements;
   for (const GraphNode& node : check.chain) {
     for (const ValueId input : node.inputs) {
       if (input == kAbsent || !graph.value(input).constant) continue;
       known.set(input, graph.value(input).constant->desc);
       known.set_constant(input, *graph.value(input).constant);
     }
-    if (!known.run(node) || !known.evaluate(node, most)) return;
+    if (!known.run(node) || !known.evaluate(node, max_elements)) return;
   }
-  const HostTensor* given = known.host(list);
-  if (!given) return;
-  if (!check.node.requirement) return check_given(graph, check, bound, given->data);
+  const HostTensor* list_elements = known.host(list);
+  if (!list_elements) return;
+  if (!check.node.requirement) return check_index_values(graph, check, bound, list_elements->data);
   std::vector<const TensorDesc*> descs;
   std::vector<const HostTensor*> elements;
   for (size_t i = 0; i < bound.descs.size(); ++i) {
     descs.push_back(bound.descs[i] ? &*bound.descs[i] : nullptr);
-    elements.push_back(i == check.list ? given : bound.elements[i] ? &*bound.elements[i] : nullptr);
+    elements.push_back(i == check.list ? list_elements : bound.elements[i] ? &*bound.elements[i] : nullptr);
   }
   check.node.requirement->check(descs, elements);
 }

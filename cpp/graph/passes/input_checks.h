@@ -16,7 +16,7 @@ namespace pumice {
 class ShapeInference;
 
 // Returns the checks of a graph before fusion.
-std::vector<InputCheck> input_checks(const ProgramGraph& graph);
+std::vector<InputCheck> find_input_checks(const ProgramGraph& graph);
 
 // Descriptions and elements of the inputs of a check's node, for one binding.
 struct CheckedInputs {
@@ -25,7 +25,7 @@ struct CheckedInputs {
   IndexBounds bounds;  // bounds of the indices
 };
 
-CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
+CheckedInputs bind_check_inputs(const InputCheck& check, const ShapeInference& known);
 
 // `shapes` and `values` belong to the graph's inputs. Skips lists computed from null values. Throws GraphError if a list is invalid,
 // IndexRangeError for an index out of range.

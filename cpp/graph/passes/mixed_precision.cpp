@@ -9,19 +9,19 @@ bool is_view(const ProgramNode& node) {
   return node.row->skeleton == Skeleton::view;
 }
 
-bool computes_wide(const ProgramGraph& graph, const ProgramNode& node) {
-  return node.wide || graph.report[node.report].is_float32;
+bool computes_fp32(const ProgramGraph& graph, const ProgramNode& node) {
+  return node.fp32 || graph.report[node.report].fp32_requested;
 }
 
 }  // namespace
 
-MixedFloats::MixedFloats(const ProgramGraph& graph)
-    : graph_(graph), read_wide_(graph.values.size(), true), left_wide_(graph.values.size(), true) {
+MixedPrecision::MixedPrecision(const ProgramGraph& graph)
+    : graph_(graph), readable_as_fp32_(graph.values.size(), true), only_fp32_output_(graph.values.size(), true) {
   std::vector<bool> is_output(graph.values.size(), false);
   for (const auto& [name, value] : graph.outputs) {
     is_output[index(value)] = true;
-    read_wide_[index(value)] = false;
-    if (graph.value(value).dtype != DType::float32) left_wide_[index(value)] = false;
+    readable_as_fp32_[index(value)] = false;
+    if (graph.value(value).dtype != DType::float32) only_fp32_output_[index(value)] = false;
   }
   // Backwards: a value qualifies if all its readers are qualifying views, or if it is an output without readers.
   std::vector<bool> is_read(graph.values.size(), false);
@@ -29,32 +29,32 @@ MixedFloats::MixedFloats(const ProgramGraph& graph)
     for (const ValueId input : node.inputs)
       if (input != kAbsent) is_read[index(input)] = true;
   for (size_t i = 0; i < graph.values.size(); ++i)
-    if (!is_output[i] && !is_read[i]) left_wide_[i] = false;
-  for (size_t i = graph.nodes.size(); i-- > 0;) look_at(graph.nodes[i]);
+    if (!is_output[i] && !is_read[i]) only_fp32_output_[i] = false;
+  for (size_t i = graph.nodes.size(); i-- > 0;) visit(graph.nodes[i]);
 }
 
-void MixedFloats::look_at(const ProgramNode& node) {
-  const auto all = [&](const std::vector<bool>& wide) {
-    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || wide[index(output)]; });
+void MixedPrecision::visit(const ProgramNode& node) {
+  const auto all = [&](const std::vector<bool>& flags) {
+    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || flags[index(output)]; });
   };
-  const bool leaves = is_view(node) && !computes_wide(graph_, node) && all(left_wide_);
+  const bool is_output_view = is_view(node) && !computes_fp32(graph_, node) && all(only_fp32_output_);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     if (node.inputs[k] == kAbsent) continue;
     const size_t input = index(node.inputs[k]);
-    if (!takes_wide(node, k)) read_wide_[input] = false;
-    if (!leaves || k != 0) left_wide_[input] = false;
+    if (!accepts_fp32(node, k)) readable_as_fp32_[input] = false;
+    if (!is_output_view || k != 0) only_fp32_output_[input] = false;
   }
 }
 
-bool MixedFloats::takes_wide(const ProgramNode& node, size_t input) const {
-  if (computes_wide(graph_, node)) return false;
-  if (has_bit(node.row->wide_inputs, input) || node.row->reads_shapes_alone || input >= node.read().size()) return true;
+bool MixedPrecision::accepts_fp32(const ProgramNode& node, size_t input) const {
+  if (computes_fp32(graph_, node)) return false;
+  if (has_bit(node.row->fp32_inputs, input) || node.row->reads_only_shapes || input >= node.read().size()) return true;
   return is_view(node) && input == 0 &&
-         std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || read_wide_[index(output)]; });
+         std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || readable_as_fp32_[index(output)]; });
 }
 
-bool MixedFloats::makes_wide(const ProgramNode& node, size_t output) const {
-  return has_bit(node.row->wide_outputs, output) && node.outputs[output] != kAbsent && left_wide_[index(node.outputs[output])];
+bool MixedPrecision::stores_fp32(const ProgramNode& node, size_t output) const {
+  return has_bit(node.row->fp32_outputs, output) && node.outputs[output] != kAbsent && only_fp32_output_[index(node.outputs[output])];
 }
 
 }  // namespace pumice

@@ -7,22 +7,22 @@
 
 namespace pumice {
 
-class MixedFloats {
+class MixedPrecision {
  public:
-  explicit MixedFloats(const ProgramGraph& graph);
+  explicit MixedPrecision(const ProgramGraph& graph);
 
   // Whether the node also accepts float32 for this input: its kernels accept it, it reads no elements, or it is a view read only by such
   // nodes.
-  bool takes_wide(const ProgramNode& node, size_t input) const;
+  bool accepts_fp32(const ProgramNode& node, size_t input) const;
   // Whether the node writes this output as float32, because only float32 program outputs use it.
-  bool makes_wide(const ProgramNode& node, size_t output) const;
+  bool stores_fp32(const ProgramNode& node, size_t output) const;
 
  private:
-  void look_at(const ProgramNode& node);
+  void visit(const ProgramNode& node);
 
   const ProgramGraph& graph_;
-  std::vector<bool> read_wide_;  // for each value: whether all readers also accept float32
-  std::vector<bool> left_wide_;  // for each value: whether it is used only as a float32 output, directly or through views
+  std::vector<bool> readable_as_fp32_;  // for each value: whether all readers also accept float32
+  std::vector<bool> only_fp32_output_;  // for each value: whether it is used only as a float32 output, directly or through views
 };
 
 }  // namespace pumice

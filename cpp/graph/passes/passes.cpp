@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/passes/float32_nodes.h"
-#include "graph/passes/mixed_precision.h"
-#include "graph/passes/fp32_positions.h"
 #include "graph/passes/finite_scores.h"
+#include "graph/passes/float32_nodes.h"
 #include "graph/passes/fp32_constants.h"
+#include "graph/passes/fp32_positions.h"
+#include "graph/passes/mixed_precision.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/table/onnx_dtype.h"
 #include "operators/table/precision.h"
@@ -26,7 +26,7 @@ std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   std::vector<bool> certain(graph.values.size(), false);
   for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
   for (size_t i = 0; i < graph.inputs.size(); ++i)
-    certain[static_cast<size_t>(graph.inputs[i])] = graph.value(graph.inputs[i]).is_known() && !graph.made_inputs[i];
+    certain[static_cast<size_t>(graph.inputs[i])] = graph.value(graph.inputs[i]).is_known() && !graph.dynamic_inputs[i];
   for (const ProgramNode& node : graph.nodes) {
     const auto is_certain = [&](ValueId input) { return input == kAbsent || certain[static_cast<size_t>(input)]; };
     const bool all = std::ranges::all_of(node.inputs, is_certain);
@@ -37,18 +37,18 @@ std::vector<bool> certain_shapes(const ProgramGraph& graph) {
 }
 
 // Returns the constant inputs; if the node reads no elements, only their descriptions.
-std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
-                                               std::vector<HostTensor>& described) {
+std::vector<const HostTensor*> collect_constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
+                                                       std::vector<HostTensor>& shape_only) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
-  described.resize(node.inputs.size());
+  shape_only.resize(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (node.inputs[i] == kAbsent) continue;
     const GraphValue& value = graph.value(node.inputs[i]);
     if (value.constant) {
       inputs[i] = &*value.constant;
-    } else if (node.row->reads_shapes_alone && certain[static_cast<size_t>(node.inputs[i])]) {
-      described[i].desc = TensorDesc(value.dtype, *value.shape);
-      inputs[i] = &described[i];
+    } else if (node.row->reads_only_shapes && certain[static_cast<size_t>(node.inputs[i])]) {
+      shape_only[i].desc = TensorDesc(value.dtype, *value.shape);
+      inputs[i] = &shape_only[i];
     } else {
       return {};
     }
@@ -58,28 +58,28 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
 
 // Small constants are always folded; large ones only if that does not increase their size.
 bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
-  int64_t read = 0, made = 0;
+  int64_t read = 0, produced = 0;
   const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // repeated inputs count once
   for (const ValueId input : inputs)
     if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
   for (const ValueId output : node.outputs) {
     if (output == kAbsent) continue;
     if (!graph.value(output).is_known()) return false;
-    made += element_count(*graph.value(output).shape);
+    produced += element_count(*graph.value(output).shape);
   }
-  return made <= kMostHostElements || made <= read;
+  return produced <= kMaxHostElements || produced <= read;
 }
 
 bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
-  std::vector<HostTensor> described;
+  std::vector<HostTensor> shape_only;
   if (!is_worth_folding(graph, node)) return false;
-  const auto inputs = constant_inputs(graph, node, certain, described);
+  const auto inputs = collect_constant_inputs(graph, node, certain, shape_only);
   if (inputs.size() != node.inputs.size()) return false;
   std::optional<std::vector<HostTensor>> results;
   try {
     results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
   } catch (const GraphError&) {
-    if (!node.tentative) throw;
+    if (!node.may_fail) throw;
   }
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
@@ -92,8 +92,8 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
 }
 
 // Creates a node with one input. verb: first word of its name.
-ProgramNode added_node(ProgramGraph& graph, std::string_view op, const std::string& verb, const Attributes& attributes, ValueId from,
-                       ValueId to) {
+ProgramNode make_conversion(ProgramGraph& graph, std::string_view op, const std::string& verb, const Attributes& attributes, ValueId from,
+                            ValueId to) {
   GraphNode node;
   node.name = verb + " '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
   node.row = find_operator(op);
@@ -105,18 +105,18 @@ ProgramNode added_node(ProgramGraph& graph, std::string_view op, const std::stri
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 
-ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
+ProgramNode make_cast(ProgramGraph& graph, ValueId from, ValueId to) {
   Attributes attributes;
   attributes.set("to", onnx_number(graph.value(to).dtype));
-  return added_node(graph, "Cast", "cast", attributes, from, to);
+  return make_conversion(graph, "Cast", "cast", attributes, from, to);
 }
 
-// Converts to 16 bits like cast_node(), but clamps finite values: scores fully masked with -3.4e38 would otherwise become -inf and Softmax
+// Converts to 16 bits like make_cast(), but clamps finite values: scores fully masked with -3.4e38 would otherwise become -inf and Softmax
 // would return NaN.
-ProgramNode saturating_node(ProgramGraph& graph, ValueId from, ValueId to) {
-  ProgramNode node = added_node(graph, "Clip", "saturate", {}, from, to);
-  const std::string most = graph.value(to).dtype == DType::bfloat16 ? "3.3895313892515355e38" : "65504.0";
-  node.expression = Expression::parse("abs(x) > " + most + " && !isinf(x) ? (x > 0 ? " + most + " : -" + most + ") : x");
+ProgramNode make_saturating_cast(ProgramGraph& graph, ValueId from, ValueId to) {
+  ProgramNode node = make_conversion(graph, "Clip", "saturate", {}, from, to);
+  const std::string limit = graph.value(to).dtype == DType::bfloat16 ? "3.3895313892515355e38" : "65504.0";
+  node.expression = Expression::parse("abs(x) > " + limit + " && !isinf(x) ? (x > 0 ? " + limit + " : -" + limit + ") : x");
   return node;
 }
 
@@ -156,56 +156,58 @@ void remove_dead_nodes(ProgramGraph& graph) {
 
 namespace {
 
-bool is_wide(const ProgramGraph& graph, ValueId id) {
+bool is_fp32_value(const ProgramGraph& graph, ValueId id) {
   if (id == kAbsent || graph.float_dtype == DType::float32) return false;
   const GraphValue& value = graph.value(id);
-  return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
+  return value.constant ? value.fp32 : value.dtype == DType::float32 && !value.owned;
 }
 
 // Returns the float dtype that a node produces: the program's, except float32 for nodes that the caller requested, for operators known to
-// overflow float16, for nodes that mix float widths and read such results, and for moves of such results alone. `kept`: float32 values of
-// caller-requested nodes, which do not make readers that mix widths float32.
-DType float_made(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
-  const DType inside = graph.float_dtype;
-  if (inside == DType::float32 || node.wide) return DType::float32;
-  const auto wide = [&](ValueId input) { return is_wide(graph, input); };
+// overflow float16, for nodes that mix float widths and read such results, and for moves of such results alone. `requested_fp32`: float32
+// values of caller-requested nodes, which do not make readers that mix widths float32.
+DType result_float_dtype(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
+  const DType inner_dtype = graph.float_dtype;
+  if (inner_dtype == DType::float32 || node.fp32) return DType::float32;
+  const auto is_fp32 = [&](ValueId input) { return is_fp32_value(graph, input); };
   bool any = false, spreads = false;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (!wide(node.inputs[i]) || is_open_bound(graph, node, i)) continue;
+    if (!is_fp32(node.inputs[i]) || is_inactive_bound(graph, node, i)) continue;
     any = true;
-    spreads = spreads || !kept.contains(node.inputs[i]);
+    spreads = spreads || !requested_fp32.contains(node.inputs[i]);
   }
-  if (node.row->mixes_floats) return spreads ? DType::float32 : float_made_of(*node.row, inside);
+  if (node.row->mixed_precision) return spreads ? DType::float32 : result_float_dtype(*node.row, inner_dtype);
   // Constants and owned values have the internal dtype.
   bool all = any;
   for (size_t k = 0; k < node.read().size(); ++k) {
     const ValueId input = node.inputs[k];
-    const bool read = input != kAbsent && !is_host_input(node, k) && is_working_float(graph.value(input).dtype);
-    all = all && (!read || wide(input));
+    const bool read = input != kAbsent && !is_host_input(node, k) && is_operator_float(graph.value(input).dtype);
+    all = all && (!read || is_fp32(input));
   }
-  return all && keeps_bits(*node.row) ? DType::float32 : inside;
+  return all && moves_elements_unchanged(*node.row) ? DType::float32 : inner_dtype;
 }
 
 // Moved elements keep their dtype.
-bool is_kept(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& kept) {
-  if (graph.report[node.report].is_float32) return true;
-  return keeps_bits(*node.row) && std::ranges::any_of(node.read(), [&](ValueId input) { return kept.contains(input); });
+bool keeps_requested_fp32(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
+  if (graph.report[node.report].fp32_requested) return true;
+  return moves_elements_unchanged(*node.row) &&
+         std::ranges::any_of(node.read(), [&](ValueId input) { return requested_fp32.contains(input); });
 }
 
 // Converts each input that does not satisfy `fits`, each value once, with nodes that `convert` adds.
 template <typename Fits, typename Convert>
-void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Convert& convert) {
+void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& converted,
+                 const Convert& convert) {
   for (size_t k = 0; k < node.read().size(); ++k) {
     ValueId& input = node.inputs[k];
-    if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input, k)) continue;
-    const auto [found, added] = made.try_emplace(input, kAbsent);
+    if (input == kAbsent || is_host_input(node, k) || !is_operator_float(graph.value(input).dtype) || fits(input, k)) continue;
+    const auto [found, added] = converted.try_emplace(input, kAbsent);
     if (added) found->second = convert(input);
     input = found->second;
   }
 }
 
 // Removes casts of inputs whose results no node reads, because the nodes read the inputs directly.
-void drop_unread(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
+void remove_unread_casts(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
   const std::vector<uint32_t> uses = graph.uses();
   std::erase_if(casts, [&](const ProgramNode& cast) {
     const bool unread = uses[index(cast.outputs[0])] == 0;
@@ -219,8 +221,12 @@ class PrecisionPass {
  public:
   // scores: values that saturate when rounded to 16 bits.
   PrecisionPass(ProgramGraph& graph, std::set<ValueId> scores)
-      : graph_(graph), mixed_(graph), inside_(graph.float_dtype), is_border_(graph.values.size(), false), beyond_(std::move(scores)) {
-    for (const auto& [name, value] : graph.outputs) border_.push_back(graph.value(value).dtype);
+      : graph_(graph),
+        mixed_(graph),
+        inner_dtype_(graph.float_dtype),
+        is_graph_input_(graph.values.size(), false),
+        exceeds_fp16_(std::move(scores)) {
+    for (const auto& [name, value] : graph.outputs) declared_outputs_.push_back(graph.value(value).dtype);
   }
 
   void run() {
@@ -228,19 +234,19 @@ class PrecisionPass {
     for (const GraphValue& value : graph_.values) declared_.push_back(value.dtype);
     for (ProgramNode& node : graph_.nodes) {
       if (node.row->reads_bits)
-        keep_bits(node);
+        keep_bit_patterns(node);
       else
         convert(node);
     }
     graph_.nodes = std::move(nodes_);
-    drop_unread(graph_, first_);
+    remove_unread_casts(graph_, input_casts_);
     cast_graph_outputs();
-    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(first_.begin()), std::make_move_iterator(first_.end()));
-    graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(last_.begin()), std::make_move_iterator(last_.end()));
+    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(input_casts_.begin()), std::make_move_iterator(input_casts_.end()));
+    graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(output_casts_.begin()), std::make_move_iterator(output_casts_.end()));
   }
 
  private:
-  bool differs(DType dtype) const { return is_working_float(dtype) && dtype != inside_; }
+  bool needs_conversion(DType dtype) const { return is_operator_float(dtype) && dtype != inner_dtype_; }
 
   ValueId copy_as(ValueId value, DType dtype) {
     GraphValue copy = graph_.value(value);
@@ -251,148 +257,151 @@ class PrecisionPass {
     return graph_.add_value(std::move(copy));
   }
 
-  ProgramNode narrowing_node(ValueId from, ValueId to) {
-    return beyond_.contains(from) && is_half_width(graph_.value(to).dtype) ? saturating_node(graph_, from, to)
-                                                                           : cast_node(graph_, from, to);
+  ProgramNode make_narrowing_cast(ValueId from, ValueId to) {
+    return exceeds_fp16_.contains(from) && is_16bit_float(graph_.value(to).dtype) ? make_saturating_cast(graph_, from, to)
+                                                                                  : make_cast(graph_, from, to);
   }
 
   void cast_graph_inputs() {
     for (const ValueId input : graph_.inputs) {
-      is_border_[static_cast<size_t>(input)] = true;
-      if (graph_.value(input).owned || !differs(graph_.value(input).dtype)) continue;  // initialisation converts owned inputs
-      const ValueId inner = copy_as(input, inside_);
-      first_.push_back(narrowing_node(input, inner));
+      is_graph_input_[static_cast<size_t>(input)] = true;
+      if (graph_.value(input).owned || !needs_conversion(graph_.value(input).dtype)) continue;  // initialisation converts owned inputs
+      const ValueId inner = copy_as(input, inner_dtype_);
+      input_casts_.push_back(make_narrowing_cast(input, inner));
       replaced_[input] = inner;
     }
   }
 
   // A node that reads or writes bit patterns keeps its declared dtypes, with casts around it.
-  void keep_bits(ProgramNode& node) {
+  void keep_bit_patterns(ProgramNode& node) {
     ValueId &input = node.inputs[0], &output = node.outputs[0];
-    if (const DType wanted = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != wanted) {
-      const ValueId copy = copy_as(input, wanted);
-      nodes_.push_back(cast_node(graph_, input, copy));
+    if (const DType declared = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != declared) {
+      const ValueId copy = copy_as(input, declared);
+      nodes_.push_back(make_cast(graph_, input, copy));
       input = copy;
     }
     graph_.report[node.report].dtype = graph_.value(output).dtype;
-    if (!differs(graph_.value(output).dtype)) return nodes_.push_back(std::move(node));
-    const ValueId made = output;
-    output = copy_as(made, declared_[static_cast<size_t>(made)]);
-    graph_.value(made).dtype = inside_;
+    if (!needs_conversion(graph_.value(output).dtype)) return nodes_.push_back(std::move(node));
+    const ValueId result = output;
+    output = copy_as(result, declared_[static_cast<size_t>(result)]);
+    graph_.value(result).dtype = inner_dtype_;
     const ValueId bits = output;
     nodes_.push_back(std::move(node));
-    nodes_.push_back(cast_node(graph_, bits, made));
+    nodes_.push_back(make_cast(graph_, bits, result));
   }
 
   void convert(ProgramNode& node) {
-    const bool is_float32 = graph_.report[node.report].is_float32;  // it then reads graph inputs directly
+    const bool fp32_requested = graph_.report[node.report].fp32_requested;  // it then reads graph inputs directly
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       ValueId& input = node.inputs[k];
       const auto found = replaced_.find(input);
       // The host reads scales and limits unrounded: rounding to 16 bits could change output sizes.
-      if (found == replaced_.end() || is_float32 || is_host_input(node, k) || (is_wide(graph_, input) && mixed_.takes_wide(node, k)))
+      if (found == replaced_.end() || fp32_requested || is_host_input(node, k) ||
+          (is_fp32_value(graph_, input) && mixed_.accepts_fp32(node, k)))
         continue;
       input = found->second;
     }
-    const DType made = float_made(graph_, node, kept_);
-    const bool keeps = made != inside_ && is_kept(graph_, node, kept_);
-    note_beyond(node, made);
-    cast_node_inputs(node, made);
+    const DType result_dtype = result_float_dtype(graph_, node, requested_fp32_);
+    const bool keeps = result_dtype != inner_dtype_ && keeps_requested_fp32(graph_, node, requested_fp32_);
+    note_exceeds_fp16(node, result_dtype);
+    cast_node_inputs(node, result_dtype);
     for (const ValueId output : node.outputs)
-      if (output != kAbsent && is_working_float(graph_.value(output).dtype)) {
-        graph_.value(output).dtype = made;
-        if (keeps) kept_.insert(output);
+      if (output != kAbsent && is_operator_float(graph_.value(output).dtype)) {
+        graph_.value(output).dtype = result_dtype;
+        if (keeps) requested_fp32_.insert(output);
       }
     const auto first_output = std::ranges::find_if(node.outputs, [](ValueId output) { return output != kAbsent; });
     graph_.report[node.report].dtype = graph_.value(*first_output).dtype;
     for (size_t j = 0; j < node.outputs.size(); ++j)
-      if (made == inside_ && mixed_.makes_wide(node, j)) graph_.value(node.outputs[j]).dtype = DType::float32;
+      if (result_dtype == inner_dtype_ && mixed_.stores_fp32(node, j)) graph_.value(node.outputs[j]).dtype = DType::float32;
     nodes_.push_back(std::move(node));
   }
 
   // Casts a node's inputs to float32 if it is wide, or to the internal dtype if it needs a single dtype.
-  void cast_node_inputs(ProgramNode& node, DType made) {
-    const auto is_wide_one = [&](ValueId value, size_t) { return is_wide(graph_, value); };
-    const auto is_narrow_one = [&](ValueId value, size_t k) { return !is_wide(graph_, value) || mixed_.takes_wide(node, k); };
+  void cast_node_inputs(ProgramNode& node, DType result_dtype) {
+    const auto is_fp32_input = [&](ValueId value, size_t) { return is_fp32_value(graph_, value); };
+    const auto is_convertible_input = [&](ValueId value, size_t k) {
+      return !is_fp32_value(graph_, value) || mixed_.accepts_fp32(node, k);
+    };
     const auto narrow = [&](ValueId value) {
-      const ValueId copy = copy_as(value, inside_);
-      nodes_.push_back(narrowing_node(value, copy));
+      const ValueId copy = copy_as(value, inner_dtype_);
+      nodes_.push_back(make_narrowing_cast(value, copy));
       return copy;
     };
     const auto widen = [&](ValueId value) {
       const ValueId copy = copy_as(value, DType::float32);
-      nodes_.push_back(cast_node(graph_, value, copy));
+      nodes_.push_back(make_cast(graph_, value, copy));
       return copy;
     };
-    if (node.wide)
-      cast_inputs(graph_, node, is_wide_one, widened_, widen);
-    else if (made == inside_ && !node.row->mixes_floats)
-      cast_inputs(graph_, node, is_narrow_one, narrowed_, narrow);
+    if (node.fp32)
+      cast_inputs(graph_, node, is_fp32_input, widened_, widen);
+    else if (result_dtype == inner_dtype_ && !node.row->mixed_precision)
+      cast_inputs(graph_, node, is_convertible_input, narrowed_, narrow);
   }
 
   // Whether the node is float32 because of a number beyond float16, not just at the caller's request.
-  bool has_number_beyond(const ProgramNode& node) const {
+  bool has_number_beyond_fp16(const ProgramNode& node) const {
     const ReportRow& row = graph_.report[node.report];
-    if (!row.is_float32) return node.wide || !row.wide.empty();
+    if (!row.fp32_requested) return node.fp32 || !row.fp32.empty();
     return std::ranges::any_of(node.read(), [&](ValueId input) {
-      return input != kAbsent && graph_.value(input).constant && beyond_float16(*graph_.value(input).constant);
+      return input != kAbsent && graph_.value(input).constant && find_beyond_float16(*graph_.value(input).constant);
     });
   }
 
   // Records results that may be finite but beyond float16: results of such nodes, and of float32 maps and views that read them.
-  void note_beyond(const ProgramNode& node, DType made) {
-    const auto is_beyond = [&](ValueId input) { return input != kAbsent && beyond_.contains(input); };
-    if (inside_ != DType::float16 || made != DType::float32) return;
-    if (!has_number_beyond(node) && std::ranges::none_of(node.read(), is_beyond)) return;
+  void note_exceeds_fp16(const ProgramNode& node, DType result_dtype) {
+    const auto exceeds_fp16 = [&](ValueId input) { return input != kAbsent && exceeds_fp16_.contains(input); };
+    if (inner_dtype_ != DType::float16 || result_dtype != DType::float32) return;
+    if (!has_number_beyond_fp16(node) && std::ranges::none_of(node.read(), exceeds_fp16)) return;
     for (const ValueId output : node.outputs)
-      if (output != kAbsent) beyond_.insert(output);
+      if (output != kAbsent) exceeds_fp16_.insert(output);
   }
 
-  bool is_made_inside(ValueId value) const {
+  bool is_inner_value(ValueId value) const {
     const auto at = static_cast<size_t>(value);
-    return at >= is_border_.size() || (!is_border_[at] && !graph_.value(value).constant);
+    return at >= is_graph_input_.size() || (!is_graph_input_[at] && !graph_.value(value).constant);
   }
 
   void cast_graph_outputs() {
     std::map<ValueId, ValueId> outer;
     for (size_t j = 0; j < graph_.outputs.size(); ++j) {
       ValueId& value = graph_.outputs[j].second;
-      if (!is_made_inside(value) || !is_working_float(border_[j]) || graph_.value(value).dtype == border_[j]) continue;
+      if (!is_inner_value(value) || !is_operator_float(declared_outputs_[j]) || graph_.value(value).dtype == declared_outputs_[j]) continue;
       const auto [found, added] = outer.try_emplace(value, kAbsent);
       if (added) {
-        found->second = copy_as(value, border_[j]);
-        last_.push_back(narrowing_node(value, found->second));
+        found->second = copy_as(value, declared_outputs_[j]);
+        output_casts_.push_back(make_narrowing_cast(value, found->second));
       }
       value = found->second;
     }
   }
 
   ProgramGraph& graph_;
-  const MixedFloats mixed_;
-  const DType inside_;
-  std::vector<bool> is_border_;                    // for each value: whether it is an input of the graph
-  std::vector<DType> border_;                      // declared dtype of each output of the graph
-  std::vector<DType> declared_;                    // declared dtype of each value of the graph
-  std::map<ValueId, ValueId> replaced_;            // inputs of the graph -> the values used inside
-  std::map<ValueId, ValueId> narrowed_, widened_;  // copies in the other dtype
-  std::set<ValueId> kept_;                         // see float_made
-  std::set<ValueId> beyond_;                       // see note_beyond
-  std::vector<ProgramNode> first_, nodes_, last_;  // casts of inputs; the nodes; casts of outputs
+  const MixedPrecision mixed_;
+  const DType inner_dtype_;
+  std::vector<bool> is_graph_input_;                             // for each value: whether it is an input of the graph
+  std::vector<DType> declared_outputs_;                          // declared dtype of each output of the graph
+  std::vector<DType> declared_;                                  // declared dtype of each value of the graph
+  std::map<ValueId, ValueId> replaced_;                          // inputs of the graph -> the values used inside
+  std::map<ValueId, ValueId> narrowed_, widened_;                // copies in the other dtype
+  std::set<ValueId> requested_fp32_;                             // see result_float_dtype
+  std::set<ValueId> exceeds_fp16_;                               // see note_exceeds_fp16
+  std::vector<ProgramNode> input_casts_, nodes_, output_casts_;  // casts of inputs; the nodes; casts of outputs
 };
 
 }  // namespace
 
 void set_precision(ProgramGraph& graph) {
-  keep_position_chains(graph);
+  keep_positions_fp32(graph);
   std::set<ValueId> scores = keep_scores_finite(graph);
-  keep_float32_nodes(graph);
-  keep_wide_constants(graph);
+  mark_float32_nodes(graph);
+  keep_fp32_constants(graph);
   PrecisionPass(graph, std::move(scores)).run();
 }
 
 // Removes casts at inputs and outputs whose dtypes already match. A KV cache passed in and out can then share memory, whatever the file's
 // float dtype.
-void drop_idle_casts(ProgramGraph& graph) {
+void remove_redundant_casts(ProgramGraph& graph) {
   std::map<ValueId, ValueId> same;  // keyed by the output of the cast
   std::set<ValueId> outputs;
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
@@ -403,7 +412,7 @@ void drop_idle_casts(ProgramGraph& graph) {
     const ValueId from = before == same.end() ? node.inputs[0] : before->second, to = node.outputs[0];
     const bool from_input = inputs.contains(from), is_output = outputs.contains(to);
     const DType dtype = graph.value(from).dtype;
-    if (from_input == is_output || !is_working_float(dtype) || dtype != graph.value(to).dtype || outputs.contains(from)) return false;
+    if (from_input == is_output || !is_operator_float(dtype) || dtype != graph.value(to).dtype || outputs.contains(from)) return false;
     same[to] = from;
     graph.report[node.report].note = "not needed";
     return true;
@@ -416,37 +425,37 @@ void drop_idle_casts(ProgramGraph& graph) {
 }
 
 // Marks nodes whose outputs are used only for their shapes.
-static void find_unread(ProgramGraph& graph) {
+static void find_shape_only_nodes(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     ProgramNode& node = graph.nodes[i];
     node.only_shape =
         std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
-    if (node.only_shape || node.row->reads_shapes_alone) continue;
+    if (node.only_shape || node.row->reads_only_shapes) continue;
     for (const ValueId input : node.read())
       if (input != kAbsent) read[static_cast<size_t>(input)] = true;
   }
 }
 
 void find_host_nodes(ProgramGraph& graph) {
-  std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
+  std::vector<bool> host_required(graph.values.size(), false), known(graph.values.size(), false);
   for (size_t j = 0; j < graph.host_outputs.size(); ++j)
-    if (graph.host_outputs[j]) demanded[static_cast<size_t>(graph.outputs[j].second)] = true;
+    if (graph.host_outputs[j]) host_required[static_cast<size_t>(graph.outputs[j].second)] = true;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     ProgramNode& node = graph.nodes[i];
-    const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
-      return output != kAbsent && demanded[static_cast<size_t>(output)];
+    const bool required = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
+      return output != kAbsent && host_required[static_cast<size_t>(output)];
     });
-    node.on_host = node.demanded = wanted;
+    node.on_host = node.host_required = required;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && k < node.read().size() && !node.row->reads_shapes_alone)))
-        demanded[static_cast<size_t>(node.inputs[k])] = true;
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (required && k < node.read().size() && !node.row->reads_only_shapes)))
+        host_required[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
   for (const ValueId input : graph.inputs) {
-    graph.value_inputs.push_back(demanded[static_cast<size_t>(input)]);
-    known[static_cast<size_t>(input)] = demanded[static_cast<size_t>(input)];
+    graph.shape_value_inputs.push_back(host_required[static_cast<size_t>(input)]);
+    known[static_cast<size_t>(input)] = host_required[static_cast<size_t>(input)];
   }
   // Forwards: nodes that depend only on host values also run on the host.
   for (ProgramNode& node : graph.nodes) {
@@ -457,7 +466,7 @@ void find_host_nodes(ProgramGraph& graph) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;
   }
-  find_unread(graph);
+  find_shape_only_nodes(graph);
 }
 
 }  // namespace pumice

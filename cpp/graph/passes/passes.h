@@ -12,11 +12,11 @@ void remove_dead_nodes(ProgramGraph& graph);
 // Changes internal floats to graph.float_dtype; inputs and outputs keep their dtypes, with Casts where they differ.
 void set_precision(ProgramGraph& graph);
 // Removes casts at inputs and outputs that have the internal dtype already.
-void drop_idle_casts(ProgramGraph& graph);
+void remove_redundant_casts(ProgramGraph& graph);
 // Marks nodes to be evaluated on the host at binding, and inputs whose elements shapes depend on.
 void find_host_nodes(ProgramGraph& graph);
 
 // Runs all passes in order; fuses as `options` allow.
-ProgramGraph run_passes(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
+ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options);
 
 }  // namespace pumice

@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1e-3;  // relative tolerance: the constant may have been rounded to 16 bits
+constexpr double kRelativeTolerance = 1e-3;  // relative tolerance: the constant may have been rounded to 16 bits
 
 // Skips float casts: returns the value that `id` is converted from, or `id`.
-ValueId without_casts(const ProgramGraph& graph, const ValueFlow& flow, ValueId id) {
+ValueId skip_casts(const ProgramGraph& graph, const UseDefChains& use_def, ValueId id) {
   for (;;) {
-    const ProgramNode* node = flow.producer(id);
-    if (!node || (!node->row->casts && node->row->passes != RowPasses::tensor)) return id;
-    if (!is_working_float(graph.value(node->inputs[0]).dtype) || !is_working_float(graph.value(id).dtype)) return id;
+    const ProgramNode* node = use_def.producer(id);
+    if (!node || (!node->row->casts && node->row->forwards != ForwardedInput::tensor)) return id;
+    if (!is_operator_float(graph.value(node->inputs[0]).dtype) || !is_operator_float(graph.value(id).dtype)) return id;
     id = node->inputs[0];
   }
 }
@@ -34,18 +34,18 @@ bool is_mean(const ProgramGraph& graph, const ProgramNode& node) {
 }  // namespace
 
 Pattern Pattern::parse(std::string_view text) {
-  Pattern pattern = parse_one(text);
+  Pattern pattern = parse_prefix(text);
   if (!text.empty()) throw Error("a pattern ends at '" + std::string(text) + "'");
   return pattern;
 }
 
-Pattern Pattern::parse_one(std::string_view& text) {
+Pattern Pattern::parse_prefix(std::string_view& text) {
   Pattern pattern;
   const auto end = std::find_if(text.begin(), text.end(), [](char c) { return c == '(' || c == ',' || c == ')'; });
   const std::string word(text.begin(), end);
   text.remove_prefix(word.size());
   if (text.empty() || text[0] != '(') {
-    const auto number = parsed_number(word);
+    const auto number = parse_number(word);
     if (number && std::isfinite(*number))
       pattern.number = *number;
     else
@@ -55,51 +55,52 @@ Pattern Pattern::parse_one(std::string_view& text) {
   pattern.op = word;
   do {
     text.remove_prefix(text[0] == ',' ? 2 : 1);
-    pattern.operands.push_back(parse_one(text));
+    pattern.operands.push_back(parse_prefix(text));
   } while (!text.empty() && text[0] == ',');
   if (text.empty()) throw Error("a pattern lacks the end of '" + word + "('");
   text.remove_prefix(1);
   return pattern;
 }
 
-std::optional<Pattern::Found> Pattern::match(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& root) const {
-  Found found;
-  if (!match_node(graph, flow, root, found)) return {};
-  return found;
+std::optional<Pattern::PatternMatch> Pattern::match(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& root) const {
+  PatternMatch match_result;
+  if (!match_node(graph, use_def, root, match_result)) return {};
+  return match_result;
 }
 
-bool Pattern::match(const ProgramGraph& graph, const ValueFlow& flow, ValueId id, Found& found) const {
+bool Pattern::match(const ProgramGraph& graph, const UseDefChains& use_def, ValueId id, PatternMatch& match_result) const {
   if (id == kAbsent) return false;
-  const ValueId inner = without_casts(graph, flow, id);
+  const ValueId inner = skip_casts(graph, use_def, id);
   if (!op.empty()) {
-    const ProgramNode* node = flow.producer(inner);
-    return node && match_node(graph, flow, *node, found);
+    const ProgramNode* node = use_def.producer(inner);
+    return node && match_node(graph, use_def, *node, match_result);
   }
-  const auto given = flow.number(inner);
-  if (given && (name.empty() || name[0] == '#'))
-    found.number_rank = std::max(found.number_rank, graph.value(inner).constant->desc.shape.size());
-  if (name.empty()) return given && std::abs(*given - number) <= kCloseEnough * std::abs(number);
-  if (name[0] == '#') return given && found.numbers.emplace(name.substr(1), *given).first->second == *given;
-  return found.values.emplace(name, inner).first->second == inner;
+  const auto scalar_value = use_def.number(inner);
+  if (scalar_value && (name.empty() || name[0] == '#'))
+    match_result.number_rank = std::max(match_result.number_rank, graph.value(inner).constant->desc.shape.size());
+  if (name.empty()) return scalar_value && std::abs(*scalar_value - number) <= kRelativeTolerance * std::abs(number);
+  if (name[0] == '#') return scalar_value && match_result.numbers.emplace(name.substr(1), *scalar_value).first->second == *scalar_value;
+  return match_result.values.emplace(name, inner).first->second == inner;
 }
 
-bool Pattern::match_node(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& node, Found& found) const {
+bool Pattern::match_node(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& node,
+                         PatternMatch& match_result) const {
   const bool mean = op == "Mean";
   if (mean ? !is_mean(graph, node) : node.row->name != op) return false;
   if (!mean && node.inputs.size() != operands.size()) return false;
-  const Found before = found;
-  found.rows.push_back(node.report);
+  const PatternMatch before = match_result;
+  match_result.rows.push_back(node.report);
   const auto in_order = [&](size_t first) {
     for (size_t i = 0; i < operands.size(); ++i)
-      if (!operands[i].match(graph, flow, node.inputs[first == 0 ? i : first - i], found)) return false;
+      if (!operands[i].match(graph, use_def, node.inputs[first == 0 ? i : first - i], match_result)) return false;
     return true;
   };
   if (in_order(0)) return true;
-  found = before;
+  match_result = before;
   if (op != "Add" && op != "Mul") return false;
-  found.rows.push_back(node.report);
+  match_result.rows.push_back(node.report);
   if (in_order(1)) return true;
-  found = before;
+  match_result = before;
   return false;
 }
 

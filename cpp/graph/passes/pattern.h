@@ -18,19 +18,19 @@ class Pattern {
  public:
   static Pattern parse(std::string_view text);
 
-  struct Found {
+  struct PatternMatch {
     std::map<std::string, ValueId> values;
     std::map<std::string, double> numbers;
     size_t number_rank = 0;      // largest rank of the matched scalar constants
     std::vector<uint32_t> rows;  // report rows of the matched nodes
   };
   // Matches at `root`; the pattern must be an Op.
-  std::optional<Found> match(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& root) const;
+  std::optional<PatternMatch> match(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& root) const;
 
  private:
-  bool match(const ProgramGraph& graph, const ValueFlow& flow, ValueId id, Found& found) const;
-  bool match_node(const ProgramGraph& graph, const ValueFlow& flow, const ProgramNode& node, Found& found) const;
-  static Pattern parse_one(std::string_view& text);
+  bool match(const ProgramGraph& graph, const UseDefChains& use_def, ValueId id, PatternMatch& match_result) const;
+  bool match_node(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& node, PatternMatch& match_result) const;
+  static Pattern parse_prefix(std::string_view& text);
 
   std::string op, name;  // at most one of them is set
   double number = 0;

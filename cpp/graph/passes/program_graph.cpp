@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-bool keeps_bits(const OperatorRow& row) {
+bool moves_elements_unchanged(const OperatorRow& row) {
   return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
 }
 
@@ -14,54 +14,57 @@ bool is_host_input(const ProgramNode& node, size_t input) {
   return has_bit(node.row->host_inputs, input);
 }
 
-GraphPart whole(const Graph& graph) {
-  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}, {}};
-  for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
-  return part;
+Subgraph as_subgraph(const Graph& graph) {
+  Subgraph subgraph{graph.name(), {}, graph.inputs(), {}, {}, {}};
+  for (size_t i = 0; i < graph.nodes().size(); ++i) subgraph.nodes.push_back(i);
+  return subgraph;
 }
 
-ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
-    : name(part.name), host_outputs(part.host_outputs), entering(part.entering), leaving(part.leaving) {
+ProgramGraph::ProgramGraph(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options)
+    : name(subgraph.name),
+      host_outputs(subgraph.host_outputs),
+      boundary_inputs(subgraph.boundary_inputs),
+      boundary_outputs(subgraph.boundary_outputs) {
   float_dtype = dtype_of_precision(options.precision);
   deterministic = options.deterministic;
   measured = options.measured;
-  nodes.reserve(part.nodes.size());
-  report.reserve(part.nodes.size());
-  values.reserve(std::min(graph.values().size(), 3 * part.nodes.size()));  // a part may be a small piece of a large graph
-  std::vector<ValueId> own(graph.values().size(), kAbsent);                // for each value of the graph, its id here
-  const auto take = [&](ValueId id) {
+  nodes.reserve(subgraph.nodes.size());
+  report.reserve(subgraph.nodes.size());
+  values.reserve(std::min(graph.values().size(), 3 * subgraph.nodes.size()));  // a part may be a small piece of a large graph
+  std::vector<ValueId> new_ids(graph.values().size(), kAbsent);                // for each value of the graph, its id here
+  const auto map_id = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;
-    ValueId& known = own[static_cast<size_t>(id)];
+    ValueId& known = new_ids[static_cast<size_t>(id)];
     if (known == kAbsent) known = add_value(graph.value(id));
     return known;
   };
-  for (const ValueId id : part.inputs) {
-    inputs.push_back(take(id));
-    made_inputs.push_back(graph.value(id).producer >= 0 || graph.value(id).assumed);
+  for (const ValueId id : subgraph.inputs) {
+    inputs.push_back(map_id(id));
+    dynamic_inputs.push_back(graph.value(id).producer >= 0 || graph.value(id).assumed);
     value(inputs.back()).producer = -1;
   }
-  for (const size_t i : part.nodes) {
+  for (const size_t i : subgraph.nodes) {
     ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
-    for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
-    const auto wanted = [&](const std::string& one) { return options.float32_nodes.contains(part.prefix + one); };
-    const bool is_float32 = wanted(node.name) || (node.origin && wanted(node.origin->node));
+    for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), map_id);
+    const auto is_requested = [&](const std::string& report_name) { return options.float32_nodes.contains(subgraph.prefix + report_name); };
+    const bool fp32_requested = is_requested(node.name) || (node.origin && is_requested(node.origin->node));
     const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // user-defined operator
     report.push_back(
-        {.node = node.name, .op = is_user ? node.attributes.text("operator") : std::string(node.op()), .is_float32 = is_float32});
+        {.node = node.name, .op = is_user ? node.attributes.text("operator") : std::string(node.op()), .fp32_requested = fp32_requested});
   }
-  for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
-  if (part.outputs.empty())
-    for (const auto& [output, id] : graph.outputs()) outputs.emplace_back(output, take(id));
+  for (const ValueId id : subgraph.outputs) outputs.emplace_back(graph.value(id).name, map_id(id));
+  if (subgraph.outputs.empty())
+    for (const auto& [output, id] : graph.outputs()) outputs.emplace_back(output, map_id(id));
 }
 
-ValueId ProgramGraph::add_value(GraphValue made) {
-  values.push_back(std::move(made));
+ValueId ProgramGraph::add_value(GraphValue new_value) {
+  values.push_back(std::move(new_value));
   return static_cast<ValueId>(values.size() - 1);
 }
 
-void ProgramGraph::erase_nodes(const std::vector<bool>& gone) {
+void ProgramGraph::erase_nodes(const std::vector<bool>& removed) {
   size_t next = 0;
-  std::erase_if(nodes, [&](const ProgramNode&) { return gone[next++]; });
+  std::erase_if(nodes, [&](const ProgramNode&) { return removed[next++]; });
 }
 
 std::vector<uint32_t> ProgramGraph::uses() const {

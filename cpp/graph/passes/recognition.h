@@ -8,10 +8,10 @@
 namespace pumice {
 
 // Nodes replaced by a match, and their report rows.
-class Absorbed {
+class ReplacedNodes {
  public:
-  explicit Absorbed(ProgramGraph& graph) : graph_(graph) {}
-  void note(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
+  explicit ReplacedNodes(ProgramGraph& graph) : graph_(graph) {}
+  void add_match(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
   void remove();  // removes the nodes, except those with other readers
 
  private:
@@ -20,14 +20,14 @@ class Absorbed {
 };
 
 // Recognises Gelu, Swish, row normalisations, and the bias of a product with a constant matrix.
-void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted);
+void recognise_patterns(ProgramGraph& graph, const FusionSet& fusions);
 // Recognises Conv and MatMul with DequantizeLinear inputs with a quantised result. Must run before constant folding, which would turn their
 // weights into floats.
-void recognise_integers(ProgramGraph& graph);
+void recognise_qlinear(ProgramGraph& graph);
 // Recognises products with a constant block-quantised matrix. Must also run before constant folding.
-void recognise_blocks(ProgramGraph& graph);
+void recognise_block_quant(ProgramGraph& graph);
 // Folds BatchNormalization into a preceding convolution with known weights.
-void recognise_norms(ProgramGraph& graph);
+void fold_batch_norm(ProgramGraph& graph);
 // Recognises attention, softmax(scale q k^T + mask) v, if the probabilities have no other reader, with surrounding Transposes.
 void recognise_attention(ProgramGraph& graph);
 

@@ -14,32 +14,32 @@ struct Affine {
   std::vector<double> factor, shift;
 };
 
-class NormSearch {
+class BatchNormSearch {
  public:
-  explicit NormSearch(ProgramGraph& graph) : graph_(graph), flow_(graph) {}
+  explicit BatchNormSearch(ProgramGraph& graph) : graph_(graph), use_def_(graph) {}
 
   // Returns the convolution with known weights that has the node as its only reader, or null.
   const ProgramNode* convolution_before(const ProgramNode& norm) const {
     if (norm.attributes.integer("training_mode", 0) != 0) return nullptr;
     for (size_t k = 1; k < 5; ++k)
       if (!graph_.value(norm.inputs[k]).constant) return nullptr;
-    const ProgramNode* conv = flow_.producer(norm.inputs[0]);
-    if (!conv || !flow_.only_reader(norm.inputs[0])) return nullptr;
-    const bool turned = conv->row->name == "ConvTranspose";
-    if (conv->row->name != "Conv" && !(turned && conv->attributes.integer("group", 1) == 1)) return nullptr;
+    const ProgramNode* conv = use_def_.producer(norm.inputs[0]);
+    if (!conv || !use_def_.only_reader(norm.inputs[0])) return nullptr;
+    const bool is_transposed = conv->row->name == "ConvTranspose";
+    if (conv->row->name != "Conv" && !(is_transposed && conv->attributes.integer("group", 1) == 1)) return nullptr;
     const auto& weights = graph_.value(conv->inputs[1]).constant;
     const bool has_bias = conv->inputs.size() > 2 && conv->inputs[2] != kAbsent;
     if (!weights || (has_bias && !graph_.value(conv->inputs[2]).constant)) return nullptr;
-    const auto channels = static_cast<size_t>(weights->desc.shape[turned ? 1 : 0]);
+    const auto channels = static_cast<size_t>(weights->desc.shape[is_transposed ? 1 : 0]);
     return affine(norm).factor.size() == channels ? conv : nullptr;
   }
 
-  ProgramNode joined(const ProgramNode& conv, const ProgramNode& norm) const {
+  ProgramNode fold(const ProgramNode& conv, const ProgramNode& norm) const {
     ProgramNode node = conv;
-    const Affine by = affine(norm);
-    node.inputs[1] = scaled(conv, norm, by.factor);
+    const Affine channel_affine = affine(norm);
+    node.inputs[1] = scaled(conv, norm, channel_affine.factor);
     node.inputs.resize(3, kAbsent);
-    node.inputs[2] = shifted(node.inputs[2], norm, by);
+    node.inputs[2] = shifted(node.inputs[2], norm, channel_affine);
     node.outputs[0] = norm.outputs[0];
     return node;
   }
@@ -49,19 +49,19 @@ class NormSearch {
     const auto numbers = [&](size_t input) { return graph_.value(norm.inputs[input]).constant->as_double(); };
     const std::vector<double> scale = numbers(1), bias = numbers(2), mean = numbers(3), variance = numbers(4);
     const double epsilon = norm.attributes.real("epsilon", 1e-5);
-    Affine by;
-    if (std::min({bias.size(), mean.size(), variance.size()}) < scale.size()) return by;
+    Affine channel_affine;
+    if (std::min({bias.size(), mean.size(), variance.size()}) < scale.size()) return channel_affine;
     for (size_t c = 0; c < scale.size(); ++c) {
-      by.factor.push_back(scale[c] / std::sqrt(variance[c] + epsilon));
-      by.shift.push_back(bias[c] - mean[c] * by.factor[c]);
+      channel_affine.factor.push_back(scale[c] / std::sqrt(variance[c] + epsilon));
+      channel_affine.shift.push_back(bias[c] - mean[c] * channel_affine.factor[c]);
     }
-    return by;
+    return channel_affine;
   }
 
   ValueId add_constant(std::string name, const Shape& shape, const std::vector<float>& numbers) const {
-    GraphValue made{std::move(name), DType::float32, shape};
-    made.constant = HostTensor::copy_of(TensorDesc(DType::float32, shape), numbers.data());
-    return graph_.add_value(std::move(made));
+    GraphValue new_value{std::move(name), DType::float32, shape};
+    new_value.constant = HostTensor::copy_of(TensorDesc(DType::float32, shape), numbers.data());
+    return graph_.add_value(std::move(new_value));
   }
 
   ValueId scaled(const ProgramNode& conv, const ProgramNode& norm, const std::vector<double>& factor) const {
@@ -75,37 +75,38 @@ class NormSearch {
     return add_constant(graph_.value(conv.inputs[1]).name + " with " + norm.name, shape, numbers);
   }
 
-  ValueId shifted(ValueId bias, const ProgramNode& norm, const Affine& by) const {
-    std::vector<double> own(by.factor.size(), 0.0);
+  ValueId shifted(ValueId bias, const ProgramNode& norm, const Affine& channel_affine) const {
+    std::vector<double> own(channel_affine.factor.size(), 0.0);
     if (bias != kAbsent) own = graph_.value(bias).constant->as_double();
     std::vector<float> numbers;
-    for (size_t c = 0; c < own.size(); ++c) numbers.push_back(static_cast<float>(own[c] * by.factor[c] + by.shift[c]));
+    for (size_t c = 0; c < own.size(); ++c)
+      numbers.push_back(static_cast<float>(own[c] * channel_affine.factor[c] + channel_affine.shift[c]));
     return add_constant("bias with " + norm.name, {static_cast<int64_t>(numbers.size())}, numbers);
   }
 
   ProgramGraph& graph_;
-  ValueFlow flow_;
+  UseDefChains use_def_;
 };
 
 }  // namespace
 
-void recognise_norms(ProgramGraph& graph) {
+void fold_batch_norm(ProgramGraph& graph) {
   std::vector<std::pair<size_t, size_t>> pairs;  // a convolution and its normalisation
-  Absorbed absorbed(graph);
-  const NormSearch search(graph);
+  ReplacedNodes replaced(graph);
+  const BatchNormSearch search(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].row->name != "BatchNormalization") continue;
     if (const ProgramNode* conv = search.convolution_before(graph.nodes[i]))
       pairs.emplace_back(static_cast<size_t>(conv - graph.nodes.data()), i);
   }
-  std::vector<bool> gone(graph.nodes.size(), false);
+  std::vector<bool> removed(graph.nodes.size(), false);
   for (const auto& [conv, norm] : pairs) {
-    absorbed.note({graph.nodes[norm].report}, graph.nodes[conv], Fusion::batch_normalization);
-    graph.nodes[conv] = search.joined(graph.nodes[conv], graph.nodes[norm]);
-    gone[norm] = true;
+    replaced.add_match({graph.nodes[norm].report}, graph.nodes[conv], Fusion::batch_normalization);
+    graph.nodes[conv] = search.fold(graph.nodes[conv], graph.nodes[norm]);
+    removed[norm] = true;
   }
-  graph.erase_nodes(gone);
-  absorbed.remove();
+  graph.erase_nodes(removed);
+  replaced.remove();
 }
 
 }  // namespace pumice

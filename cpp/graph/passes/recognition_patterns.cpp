@@ -10,55 +10,55 @@
 namespace pumice {
 namespace {
 
-using Found = Pattern::Found;
+using PatternMatch = Pattern::PatternMatch;
 
 // Patterns of a subgraph and the node that replaces it: its operator, the values that become inputs, and the numbers that become
 // attributes.
-struct Rewriting {
+struct RewriteRule {
   Fusion fusion;
   std::string_view op;
   std::vector<std::string> inputs;
   std::vector<std::pair<std::string, std::string>> numbers;  // names of attribute and number
-  bool (*fits)(const ProgramGraph&, const ValueFlow&, const Found&);
+  bool (*fits)(const ProgramGraph&, const UseDefChains&, const PatternMatch&);
   Attributes attributes = {};
   std::vector<Pattern> patterns = {};
 };
 
-bool always(const ProgramGraph&, const ValueFlow&, const Found&) {
+bool accept_any(const ProgramGraph&, const UseDefChains&, const PatternMatch&) {
   return true;
 }
 
 // Whether the subgraph's result has no higher rank than its operand. The replacement's result has the operand's shape, while a scalar
 // constant of higher rank would add axes by broadcasting.
-bool keeps_axes(const ProgramGraph& graph, const Rewriting& how, const Found& found) {
-  const auto& shape = graph.value(found.values.at(how.inputs[0])).shape;
-  return found.number_rank <= (shape ? shape->size() : 0);
+bool keeps_axes(const ProgramGraph& graph, const RewriteRule& rule, const PatternMatch& match_result) {
+  const auto& shape = graph.value(match_result.values.at(rule.inputs[0])).shape;
+  return match_result.number_rank <= (shape ? shape->size() : 0);
 }
 
 // Whether every parameter has one element per element of x's last axis.
-bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& found) {
-  const auto& x = graph.value(found.values.at("x")).shape;
+bool normalises_rows(const ProgramGraph& graph, const UseDefChains&, const PatternMatch& match_result) {
+  const auto& x = graph.value(match_result.values.at("x")).shape;
   if (!x || x->empty() || x->back() == kUnknownSize) return false;
-  return std::ranges::all_of(found.values,
+  return std::ranges::all_of(match_result.values,
                              [&](const auto& value) { return value.first == "x" || graph.value(value.second).shape == Shape{x->back()}; });
 }
 
 // Whether w is a constant matrix read by a single MatMul, whose result has one reader, and b a constant bias per column.
-bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Found& found) {
-  const GraphValue &weights = graph.value(found.values.at("w")), &bias = graph.value(found.values.at("b"));
+bool adds_to_columns(const ProgramGraph& graph, const UseDefChains& use_def, const PatternMatch& match_result) {
+  const GraphValue &weights = graph.value(match_result.values.at("w")), &bias = graph.value(match_result.values.at("b"));
   if (!weights.constant || !bias.constant || !weights.shape || weights.shape->size() != 2 || bias.shape != Shape{weights.shape->back()})
     return false;
   const auto is_product = [&](const ProgramNode* node) {
-    return node->row->name == "MatMul" && flow.only_reader(node->outputs[0]) != nullptr;
+    return node->row->name == "MatMul" && use_def.only_reader(node->outputs[0]) != nullptr;
   };
-  return is_working_float(weights.dtype) && std::ranges::any_of(flow.readers(found.values.at("w")), is_product) &&
-         flow.readers(found.values.at("w")).size() == 1;
+  return is_operator_float(weights.dtype) && std::ranges::any_of(use_def.readers(match_result.values.at("w")), is_product) &&
+         use_def.readers(match_result.values.at("w")).size() == 1;
 }
 
 using Spellings = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 // Expands each pattern into one pattern for each spelling of the named parts that it contains.
-std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& parts) {
+std::vector<Pattern> expand_spellings(std::vector<std::string> texts, const Spellings& parts) {
   for (const auto& [name, spellings] : parts) {
     std::vector<std::string> all;
     for (const std::string& text : texts) {
@@ -67,10 +67,10 @@ std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& pa
         continue;
       }
       for (const std::string& spelling : spellings) {
-        std::string made = text;
-        for (size_t at = made.find(name); at != std::string::npos; at = made.find(name, at + spelling.size()))
-          made.replace(at, name.size(), spelling);
-        all.push_back(made);
+        std::string expanded_text = text;
+        for (size_t at = expanded_text.find(name); at != std::string::npos; at = expanded_text.find(name, at + spelling.size()))
+          expanded_text.replace(at, name.size(), spelling);
+        all.push_back(expanded_text);
       }
     }
     texts = std::move(all);
@@ -80,9 +80,9 @@ std::vector<Pattern> spelled(std::vector<std::string> texts, const Spellings& pa
   return patterns;
 }
 
-auto rewritings() {
-  const std::vector<std::string> halved{"Mul(Mul(x, Add(BELL, 1)), 0.5)", "Mul(x, Mul(Add(BELL, 1), 0.5))",
-                                        "Mul(Mul(x, 0.5), Add(BELL, 1))"};
+auto rewrite_rules() {
+  const std::vector<std::string> gelu_forms{"Mul(Mul(x, Add(BELL, 1)), 0.5)", "Mul(x, Mul(Add(BELL, 1), 0.5))",
+                                            "Mul(Mul(x, 0.5), Add(BELL, 1))"};
   const std::vector<std::string> squares{"Pow(CENTRED, 2)", "Mul(CENTRED, CENTRED)"};
   const Spellings normal{{"NORMAL", {"Div(CENTRED, DEVIATION)", "Mul(CENTRED, SHARE)"}},
                          {"SHARE", {"Reciprocal(DEVIATION)", "Div(1, DEVIATION)"}},
@@ -92,85 +92,91 @@ auto rewritings() {
   Attributes last, tanh;
   last.set("axis", int64_t{-1});
   tanh.set("approximate", std::string("tanh"));
-  return std::to_array<Rewriting>({
-      {Fusion::gelu, "Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
+  return std::to_array<RewriteRule>({
       {Fusion::gelu,
        "Gelu",
        {"x"},
        {},
-       always,
+       accept_any,
+       {},
+       expand_spellings(gelu_forms, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
+      {Fusion::gelu,
+       "Gelu",
+       {"x"},
+       {},
+       accept_any,
        tanh,
-       spelled(
-           halved,
+       expand_spellings(
+           gelu_forms,
            {{"BELL", {"Tanh(Mul(Add(x, Mul(CUBE, 0.044715)), 0.7978845))", "Tanh(Mul(Mul(x, 0.7978845), Add(Mul(SQUARE, 0.044715), 1)))"}},
             {"CUBE", {"Pow(x, 3)", "Mul(x, SQUARE)"}},
             {"SQUARE", {"Mul(x, x)", "Pow(x, 2)"}}})},
-      {Fusion::swish, "Swish", {"x"}, {{"alpha", "alpha"}}, always, {}, spelled({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
-      {Fusion::swish, "Swish", {"x"}, {}, always, {}, spelled({"Mul(x, Sigmoid(x))"}, {})},
+      {Fusion::swish, "Swish", {"x"}, {{"alpha", "alpha"}}, accept_any, {}, expand_spellings({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
+      {Fusion::swish, "Swish", {"x"}, {}, accept_any, {}, expand_spellings({"Mul(x, Sigmoid(x))"}, {})},
       {Fusion::layer_normalization,
        "LayerNormalization",
        {"x", "w", "b"},
        {{"epsilon", "eps"}},
        normalises_rows,
        last,
-       spelled({"Add(Mul(NORMAL, w), b)", "Add(Mul(x, Mul(SHARE, w)), Sub(b, Mul(Mean(x), Mul(SHARE, w))))"}, normal)},
+       expand_spellings({"Add(Mul(NORMAL, w), b)", "Add(Mul(x, Mul(SHARE, w)), Sub(b, Mul(Mean(x), Mul(SHARE, w))))"}, normal)},
       {Fusion::layer_normalization,
        "LayerNormalization",
        {"x", "w"},
        {{"epsilon", "eps"}},
        normalises_rows,
        last,
-       spelled({"Mul(NORMAL, w)"}, normal)},
+       expand_spellings({"Mul(NORMAL, w)"}, normal)},
       {Fusion::rms_normalization,
        "RMSNormalization",
        {"x", "w"},
        {{"epsilon", "eps"}},
        normalises_rows,
        last,
-       spelled({"Mul(Div(x, DEVIATION), w)", "Mul(Mul(x, SHARE), w)"}, {{"SHARE", {"Reciprocal(DEVIATION)", "Div(1, DEVIATION)"}},
-                                                                        {"DEVIATION", {"Sqrt(Add(Mean(SQUARE), #eps))"}},
-                                                                        {"SQUARE", squares},
-                                                                        {"CENTRED", {"x"}}})},
-      {Fusion::bias, "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
+       expand_spellings({"Mul(Div(x, DEVIATION), w)", "Mul(Mul(x, SHARE), w)"}, {{"SHARE", {"Reciprocal(DEVIATION)", "Div(1, DEVIATION)"}},
+                                                                                 {"DEVIATION", {"Sqrt(Add(Mean(SQUARE), #eps))"}},
+                                                                                 {"SQUARE", squares},
+                                                                                 {"CENTRED", {"x"}}})},
+      {Fusion::bias, "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, expand_spellings({"Add(MatMul(a, w), b)"}, {})},
   });
 }
 
-ProgramNode rewritten(const Rewriting& how, const ProgramNode& root, const Found& found) {
+ProgramNode apply_rule(const RewriteRule& rule, const ProgramNode& root, const PatternMatch& match_result) {
   ProgramNode node = root;
-  node.row = find_operator(how.op);
-  Attributes attributes = how.attributes;
-  for (const auto& [attribute, number] : how.numbers) attributes.set(attribute, found.numbers.at(number));
+  node.row = find_operator(rule.op);
+  Attributes attributes = rule.attributes;
+  for (const auto& [attribute, number] : rule.numbers) attributes.set(attribute, match_result.numbers.at(number));
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs.clear();
-  for (const std::string& input : how.inputs) node.inputs.push_back(found.values.at(input));
+  for (const std::string& input : rule.inputs) node.inputs.push_back(match_result.values.at(input));
   return node;
 }
 
 }  // namespace
 
-void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted) {
-  static const auto all = rewritings();
-  Absorbed absorbed(graph);
-  const ValueFlow flow(graph);
-  std::vector<std::pair<size_t, ProgramNode>> made;
+void recognise_patterns(ProgramGraph& graph, const FusionSet& fusions) {
+  static const auto all = rewrite_rules();
+  ReplacedNodes replaced(graph);
+  const UseDefChains use_def(graph);
+  std::vector<std::pair<size_t, ProgramNode>> replacements;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ProgramNode& root = graph.nodes[i];
-    if (root.outputs[0] == kAbsent || !is_working_float(graph.value(root.outputs[0]).dtype)) continue;
-    const auto recognised = [&](const Rewriting& how) {
-      if (!wanted.has(how.fusion)) return false;
-      for (const Pattern& pattern : how.patterns) {
-        const auto found = pattern.match(graph, flow, root);
-        if (!found || !keeps_axes(graph, how, *found) || !how.fits(graph, flow, *found)) continue;
-        absorbed.note(found->rows, root, how.fusion);
-        made.emplace_back(i, rewritten(how, root, *found));
+    if (root.outputs[0] == kAbsent || !is_operator_float(graph.value(root.outputs[0]).dtype)) continue;
+    const auto recognised = [&](const RewriteRule& rule) {
+      if (!fusions.has(rule.fusion)) return false;
+      for (const Pattern& pattern : rule.patterns) {
+        const auto match_result = pattern.match(graph, use_def, root);
+        if (!match_result || !keeps_axes(graph, rule, *match_result) || !rule.fits(graph, use_def, *match_result)) continue;
+        replaced.add_match(match_result->rows, root, rule.fusion);
+        replacements.emplace_back(i, apply_rule(rule, root, *match_result));
         return true;
       }
       return false;
     };
     (void)std::ranges::any_of(all, recognised);
   }
-  for (auto& [i, node] : made) graph.nodes[i] = std::move(node);
-  absorbed.remove();
+  for (auto& [i, node] : replacements) graph.nodes[i] = std::move(node);
+  replaced.remove();
 }
 
 }  // namespace pumice

@@ -7,11 +7,11 @@
 namespace pumice {
 namespace {
 
-constexpr int kDeepest = 16;  // maximum number of nodes between a number and the shapes it depends on
+constexpr int kMaxDepth = 16;  // maximum number of nodes between a number and the shapes it depends on
 
 }  // namespace
 
-ValueFlow::ValueFlow(const ProgramGraph& graph)
+UseDefChains::UseDefChains(const ProgramGraph& graph)
     : graph_(graph), producers_(graph.values.size(), nullptr), readers_(graph.values.size()), is_output_(graph.values.size(), false) {
   for (const ProgramNode& node : graph.nodes) {
     if (!node.outputs.empty() && node.outputs[0] != kAbsent) producers_[index(node.outputs[0])] = &node;
@@ -21,43 +21,43 @@ ValueFlow::ValueFlow(const ProgramGraph& graph)
   for (const auto& [name, value] : graph.outputs) is_output_[index(value)] = true;
 }
 
-const ProgramNode* ValueFlow::producer(ValueId id, std::string_view op) const {
+const ProgramNode* UseDefChains::producer(ValueId id, std::string_view op) const {
   const ProgramNode* node = id == kAbsent ? nullptr : producers_[index(id)];
   return node && (op.empty() || node->row->name == op) ? node : nullptr;
 }
 
-const ProgramNode* ValueFlow::only_reader(ValueId id) const {
+const ProgramNode* UseDefChains::only_reader(ValueId id) const {
   return !is_output_[index(id)] && readers_[index(id)].size() == 1 ? readers_[index(id)][0] : nullptr;
 }
 
-std::optional<double> ValueFlow::number(ValueId id) const {
+std::optional<double> UseDefChains::number(ValueId id) const {
   if (id == kAbsent) return {};
   const auto& constant = graph_.value(id).constant;
   if (!constant || !constant->data || constant->desc.elements() != 1 || !is_float(constant->desc.dtype)) return {};
   return constant->as_double()[0];
 }
 
-bool ValueFlow::is_known_number(ValueId id) const {
+bool UseDefChains::is_known_scalar(ValueId id) const {
   const auto shape = graph_.known_shape(id);
   return shape && element_count(*shape) == 1 && is_float(graph_.value(id).dtype) && follows_from_shapes(id, 0);
 }
 
-bool ValueFlow::follows_from_shapes(ValueId id, int depth) const {
+bool UseDefChains::follows_from_shapes(ValueId id, int depth) const {
   if (id == kAbsent || graph_.value(id).constant) return true;
   const ProgramNode* node = producer(id);
-  if (!node || depth > kDeepest) return false;
-  if (node->row->reads_shapes_alone) return true;
+  if (!node || depth > kMaxDepth) return false;
+  if (node->row->reads_only_shapes) return true;
   return node->row->evaluate && std::ranges::all_of(node->inputs, [&](ValueId input) { return follows_from_shapes(input, depth + 1); });
 }
 
-std::vector<ValueFlow::Size> ValueFlow::sizes_of(ValueId id) const {
+std::vector<UseDefChains::Size> UseDefChains::sizes_of(ValueId id) const {
   std::vector<Size> sizes;
   const Shape& shape = *graph_.value(id).shape;
   for (size_t axis = 0; axis < shape.size(); ++axis) sizes.push_back(shape[axis] == kUnknownSize ? Size{-1, id, axis} : Size{shape[axis]});
   return sizes;
 }
 
-std::optional<std::vector<ValueFlow::Size>> ValueFlow::sizes_in(ValueId vector) const {
+std::optional<std::vector<UseDefChains::Size>> UseDefChains::sizes_in(ValueId vector) const {
   if (vector == kAbsent) return {};
   if (const auto& constant = graph_.value(vector).constant) {
     if (constant->desc.dtype != DType::int64 || constant->desc.elements() > kMaxRank) return {};
@@ -68,36 +68,36 @@ std::optional<std::vector<ValueFlow::Size>> ValueFlow::sizes_in(ValueId vector) 
   const ProgramNode* node = producer(vector);
   if (!node) return {};
   const std::string_view op = node->row->name;
-  if (node->row->passes != RowPasses::nothing || node->row->casts) return sizes_in(node->inputs[0]);
-  if (op == "Gather") return gathered(*node);
-  if (op == "Slice") return sliced(*node);
+  if (node->row->forwards != ForwardedInput::nothing || node->row->casts) return sizes_in(node->inputs[0]);
+  if (op == "Gather") return gathered_sizes(*node);
+  if (op == "Slice") return sliced_sizes(*node);
   if (op == "Shape" && graph_.value(node->inputs[0]).shape) {
     const std::vector<Size> all = sizes_of(node->inputs[0]);
     const auto rank = static_cast<int64_t>(all.size());
-    const auto place = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
-    const int64_t begin = place(node->attributes.integer("start", 0)), end = place(node->attributes.integer("end", rank));
+    const auto clamp_index = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+    const int64_t begin = clamp_index(node->attributes.integer("start", 0)), end = clamp_index(node->attributes.integer("end", rank));
     return std::vector<Size>(all.begin() + begin, all.begin() + std::max(begin, end));
   }
   if (op != "Concat") return {};
-  std::vector<Size> joined;
+  std::vector<Size> sizes_of_parts;
   for (const ValueId part : node->inputs) {
     const auto sizes = sizes_in(part);
     if (!sizes) return {};
-    joined.insert(joined.end(), sizes->begin(), sizes->end());
+    sizes_of_parts.insert(sizes_of_parts.end(), sizes->begin(), sizes->end());
   }
-  return joined;
+  return sizes_of_parts;
 }
 
-std::optional<std::vector<ValueFlow::Size>> ValueFlow::gathered(const ProgramNode& gather) const {
+std::optional<std::vector<UseDefChains::Size>> UseDefChains::gathered_sizes(const ProgramNode& gather) const {
   const auto all = sizes_in(gather.inputs[0]);
   const auto& indices = graph_.value(gather.inputs[1]).constant;
   if (!all || !indices || indices->desc.elements() != 1) return {};
-  const int64_t given = indices->as_int64()[0], at = given < 0 ? given + static_cast<int64_t>(all->size()) : given;
+  const int64_t index_value = indices->as_int64()[0], at = index_value < 0 ? index_value + static_cast<int64_t>(all->size()) : index_value;
   if (at < 0 || at >= static_cast<int64_t>(all->size())) return {};
   return std::vector<Size>{(*all)[static_cast<size_t>(at)]};
 }
 
-std::optional<std::vector<ValueFlow::Size>> ValueFlow::sliced(const ProgramNode& slice) const {
+std::optional<std::vector<UseDefChains::Size>> UseDefChains::sliced_sizes(const ProgramNode& slice) const {
   const auto all = sizes_in(slice.inputs[0]);
   const auto integer = [&](size_t input, int64_t fallback) -> std::optional<int64_t> {
     if (input >= slice.inputs.size() || slice.inputs[input] == kAbsent) return fallback;
@@ -108,8 +108,8 @@ std::optional<std::vector<ValueFlow::Size>> ValueFlow::sliced(const ProgramNode&
   const auto start = integer(1, 0), end = integer(2, 0), axis = integer(3, 0), step = integer(4, 1);
   if (!all || !start || !end || axis != 0 || step != 1) return {};
   const auto rank = static_cast<int64_t>(all->size());
-  const auto place = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
-  return std::vector<Size>(all->begin() + place(*start), all->begin() + std::max(place(*start), place(*end)));
+  const auto clamp_index = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  return std::vector<Size>(all->begin() + clamp_index(*start), all->begin() + std::max(clamp_index(*start), clamp_index(*end)));
 }
 
 }  // namespace pumice

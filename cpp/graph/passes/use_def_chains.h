@@ -15,9 +15,9 @@ inline bool is_among(std::span<const std::string_view> names, std::string_view n
   return std::ranges::find(names, name) != names.end();
 }
 
-class ValueFlow {
+class UseDefChains {
  public:
-  explicit ValueFlow(const ProgramGraph& graph);
+  explicit UseDefChains(const ProgramGraph& graph);
 
   // Returns the node whose first output is the value; null if there is none or it is not `op`.
   const ProgramNode* producer(ValueId id, std::string_view op = {}) const;
@@ -28,7 +28,7 @@ class ValueFlow {
   // Returns the value of a float constant with one element; nullopt for other values.
   std::optional<double> number(ValueId id) const;
   // Whether the value is a scalar that depends only on constants and shapes, and so is known at binding.
-  bool is_known_number(ValueId id) const;
+  bool is_known_scalar(ValueId id) const;
   // Returns the sizes in an int64 vector, each as a number or as an axis of a value; nullopt if undetermined.
   struct Size {
     int64_t number = -1;
@@ -43,8 +43,8 @@ class ValueFlow {
 
  private:
   bool follows_from_shapes(ValueId id, int depth) const;
-  std::optional<std::vector<Size>> gathered(const ProgramNode& gather) const;
-  std::optional<std::vector<Size>> sliced(const ProgramNode& slice) const;
+  std::optional<std::vector<Size>> gathered_sizes(const ProgramNode& gather) const;
+  std::optional<std::vector<Size>> sliced_sizes(const ProgramNode& slice) const;
 
   const ProgramGraph& graph_;
   std::vector<const ProgramNode*> producers_;

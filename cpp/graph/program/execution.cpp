@@ -24,10 +24,10 @@ size_t position_of(const std::vector<ProgramValue>& values, const std::string& n
   return static_cast<size_t>(found - values.begin());
 }
 
-void check_dtype(const ProgramValue& value, DType given, const char* kind) {
-  if (value.dtype != given)
+void check_dtype(const ProgramValue& value, DType actual, const char* kind) {
+  if (value.dtype != actual)
     throw BindingError("K5", std::string(kind) + " '" + value.name + "'", value.name, "an array of " + std::string(name(value.dtype)),
-                       "one of " + std::string(name(given)));
+                       "one of " + std::string(name(actual)));
 }
 
 bool is_known(const std::optional<Shape>& shape) {
@@ -57,7 +57,7 @@ void Event::wait(std::optional<double> timeout_seconds, const std::function<void
   while (!done_) {
     const double left = timeout_seconds ? *timeout_seconds - seconds_between(begin, std::chrono::steady_clock::now()) : 1e9;
     if (left <= 0)
-      throw TimeoutError("an execution has not ended after " + general_text(*timeout_seconds) + " s; it is still running", true);
+      throw TimeoutError("an execution has not ended after " + format_general(*timeout_seconds) + " s; it is still running", true);
     ended_.wait_for(lock, std::min<std::chrono::duration<double>>(kSignalPeriod, std::chrono::duration<double>(left)));
     if (done_ || !interrupted) continue;
     lock.unlock();
@@ -76,10 +76,10 @@ void Event::finish(std::exception_ptr error) {
   ended_.notify_all();
 }
 
-Execution::Execution(std::shared_ptr<Program> program, bool measure, bool filled)
+Execution::Execution(std::shared_ptr<Program> program, bool measure, bool fill_memory_first)
     : program_(std::move(program)),
       measure_(measure),
-      filled_(filled),
+      fill_memory_first_(fill_memory_first),
       inputs_(program_->inputs().size()),
       buffers_(program_->outputs().size()) {}
 
@@ -98,8 +98,8 @@ Execution::State Execution::state() const {
   return state_;
 }
 
-void Execution::check_idle(const char* what) const {
-  if (state_ == State::computation) throw StateError(std::string(what) + " while this execution of '" + program_->name() + "' computes");
+void Execution::check_idle(const char* caller) const {
+  if (state_ == State::computation) throw StateError(std::string(caller) + " while this execution of '" + program_->name() + "' computes");
 }
 
 void Execution::set_input(const std::string& name, HostTensor value) {
@@ -137,10 +137,10 @@ void Execution::end(std::exception_ptr error) {
 }
 
 void Execution::compute(const ExecutionSettings& settings, const std::function<void()>& interrupted) {
-  const auto called = Clock::now();
+  const auto call_time = Clock::now();
   begin();
   try {
-    run({}, settings, called, interrupted);
+    run({}, settings, call_time, interrupted);
   } catch (...) {
     end(std::current_exception());
     throw;
@@ -150,7 +150,7 @@ void Execution::compute(const ExecutionSettings& settings, const std::function<v
 
 // Rejects start() if an output's size is unknown and it has no buffer. An event signals that results are ready, so their sizes must be
 // known before.
-void Execution::check_fenced() const {
+void Execution::check_static_outputs() const {
   for (size_t j = 0; j < buffers_.size(); ++j) {
     const ProgramValue& output = program_->outputs()[j];
     if (buffers_[j] || is_known(output.shape)) continue;
@@ -162,17 +162,17 @@ void Execution::check_fenced() const {
 }
 
 std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const Event>> wait_for, const ExecutionSettings& settings) {
-  const auto called = Clock::now();
+  const auto call_time = Clock::now();
   for (const auto& event : wait_for)
     if (const auto error = event->error()) std::rethrow_exception(error);
-  check_fenced();
+  check_static_outputs();
   begin();
   if (thread_.joinable()) thread_.join();  // the thread has already ended
   auto event = std::make_shared<Event>();
-  const auto work = [this, event, waited = std::move(wait_for), settings, called] {
+  const auto work = [this, event, waited = std::move(wait_for), settings, call_time] {
     std::exception_ptr error;
     try {
-      run(waited, settings, called, [this] {
+      run(waited, settings, call_time, [this] {
         if (stopping_) throw StateError("execution of '" + program_->name() + "' was stopped");
       });
     } catch (...) {
@@ -194,21 +194,21 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
   return event;
 }
 
-void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point called,
-                    const std::function<void()>& interrupted) {
-  const auto left_of = [](std::optional<double> seconds, Clock::time_point from) -> std::optional<double> {
+void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings,
+                    Clock::time_point call_time, const std::function<void()>& interrupted) {
+  const auto remaining = [](std::optional<double> seconds, Clock::time_point from) -> std::optional<double> {
     if (!seconds) return {};
     return std::max(0.0, *seconds - seconds_between(from, Clock::now()));
   };
-  for (const auto& event : wait_for) event->wait(left_of(settings.timeout_seconds, called), interrupted);
+  for (const auto& event : wait_for) event->wait(remaining(settings.timeout_seconds, call_time), interrupted);
   const auto fence = Clock::now();
-  const auto left = [&] { return earlier(left_of(settings.timeout_seconds, called), left_of(settings.duration_seconds, fence)); };
+  const auto left = [&] { return earlier(remaining(settings.timeout_seconds, call_time), remaining(settings.duration_seconds, fence)); };
   if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its time was over before it began", false);
   std::vector<ShapeView> shapes;
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
   const auto lease = measure_ ? program_->measured_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
-  if (filled_) lease->fill_memory(kFilled, interrupted);
+  if (fill_memory_first_) lease->fill_memory(kFillPattern, interrupted);
   for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);
@@ -220,7 +220,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   const double device = lease->device_seconds().value_or(0);
   const std::lock_guard lock(mutex_);
   report_ = lease->report();
-  times_ = {device, seconds_between(called, ended), device, seconds_between(fence, ended)};
+  times_ = {device, seconds_between(call_time, ended), device, seconds_between(fence, ended)};
 }
 
 void Execution::take_results(const Lease& lease, const std::function<void()>& interrupted) {

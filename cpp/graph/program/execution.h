@@ -36,9 +36,9 @@ class Event {
 };
 
 struct ExecutionSettings {
-  std::optional<double> timeout_seconds;              // measured from the call
-  std::optional<double> duration_seconds;             // measured from the end of the events waited for
-  std::optional<double> loop_seconds = kLoopSeconds;  // as returned by checked_loop_timeout()
+  std::optional<double> timeout_seconds;                     // measured from the call
+  std::optional<double> duration_seconds;                    // measured from the end of the events waited for
+  std::optional<double> loop_seconds = kDefaultLoopSeconds;  // as returned by checked_loop_timeout()
 };
 
 // Times of an execution in seconds: on the device, in the driver (including the device), and both counted from the end of the last event
@@ -60,8 +60,8 @@ class Execution {
  public:
   enum class State : uint8_t { preparation, computation, completed };
 
-  // `filled`: fill all memory with kFilled before each computation.
-  explicit Execution(std::shared_ptr<Program> program, bool measure = false, bool filled = false);
+  // `fill_memory_first`: fill all memory with kFillPattern before each computation.
+  explicit Execution(std::shared_ptr<Program> program, bool measure = false, bool fill_memory_first = false);
   ~Execution();  // stops the execution and waits for it
   Execution(const Execution&) = delete;
 
@@ -91,15 +91,15 @@ class Execution {
   using Clock = std::chrono::steady_clock;
 
   void begin();
-  void check_idle(const char* what) const;
-  void check_fenced() const;
-  void run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point called,
+  void check_idle(const char* caller) const;
+  void check_static_outputs() const;
+  void run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point call_time,
            const std::function<void()>& interrupted);
   void take_results(const Lease& lease, const std::function<void()>& interrupted);
   void end(std::exception_ptr error);
 
   std::shared_ptr<Program> program_;
-  bool measure_, filled_;
+  bool measure_, fill_memory_first_;
   std::vector<std::optional<HostTensor>> inputs_;
   std::vector<std::optional<OutputBuffer>> buffers_;
 

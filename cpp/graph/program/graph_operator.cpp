@@ -23,23 +23,23 @@ bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
 
 // Rejects IF and WHILE, because a command list only runs dispatches; control flow needs a Program.
 void check_no_control(const Graph& graph) {
-  std::vector<std::string> refused;
+  std::vector<std::string> rejected;
   for (const GraphNode& node : graph.nodes()) {
     if (!node.control) continue;
     if (node.control->kind == ControlFlow::Kind::while_ && !knows_all_sizes(graph, node))
       throw GraphError(node.name, "a WHILE on values of known sizes expected, given unknown ones; compile() it into a Program", "B2.6");
-    refused.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
+    rejected.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
   }
-  if (!refused.empty()) throw UnsupportedError(refused);
+  if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
 // Rejects nodes whose shapes depend on elements that the host would have to read first, because a command list cannot wait.
-void check_no_cut(const Graph& graph) {
-  std::vector<std::string> refused;
-  for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)
-    if (const std::string text = cut_text(graph, level); !text.empty())
-      refused.push_back(text + ", in a compiled operator; compile() it into a Program");
-  if (!refused.empty()) throw UnsupportedError(refused);
+void check_no_host_reads(const Graph& graph) {
+  std::vector<std::string> rejected;
+  for (const Level& level : compute_levels(graph, needed_values(graph, false), {}).levels)
+    if (const std::string text = describe_read_backs(graph, level); !text.empty())
+      rejected.push_back(text + ", in a compiled operator; compile() it into a Program");
+  if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
 BindInputs known_shapes(const Graph& graph) {
@@ -59,29 +59,29 @@ std::string reader_of(const ProgramGraph& graph, ValueId value) {
   return graph.name;
 }
 
-void check_no_host(const ProgramGraph& graph) {
-  std::vector<std::string> refused;
+void check_no_shape_inputs(const ProgramGraph& graph) {
+  std::vector<std::string> rejected;
   for (size_t i = 0; i < graph.inputs.size(); ++i)
-    if (graph.value_inputs[i])
-      refused.push_back("node '" + reader_of(graph, graph.inputs[i]) + "': shapes depend on the elements of input '" +
-                        graph.value(graph.inputs[i]).name + "', which the host would have to read; compile() it into a Program");
-  if (!refused.empty()) throw UnsupportedError(refused);
+    if (graph.shape_value_inputs[i])
+      rejected.push_back("node '" + reader_of(graph, graph.inputs[i]) + "': shapes depend on the elements of input '" +
+                         graph.value(graph.inputs[i]).name + "', which the host would have to read; compile() it into a Program");
+  if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
 // Constants are not inputs of the operator: initialisation reads them from a separate block.
-void take_constants(const Weights& weights, size_t inputs, Plan& plan) {
+void move_constants_to_plan(const Weights& weights, size_t inputs, Plan& plan) {
   std::vector<uint64_t> offsets;
   for (const WeightSource& source : weights.sources) {
     const uint64_t offset = round_up(plan.constants.size(), kArenaAlignment);
     offsets.push_back(offset);
-    plan.constants.resize(offset + round_up(source.bytes(), kTensorGrain));
+    plan.constants.resize(offset + round_up(source.bytes(), kTensorSizeAlignment));
     source.write_to(plan.constants.data() + offset);
   }
   auto initialization = std::make_shared<InitializationPlan>(*weights.initialization);
   for (PlannedStep& step : initialization->steps)
     for (PlannedOperand& operand : step.operands) {
-      if (operand.place != Place::input || operand.index < inputs) continue;
-      operand.place = Place::host;
+      if (operand.place != MemoryKind::input || operand.index < inputs) continue;
+      operand.place = MemoryKind::host;
       operand.byte_offset += offsets[operand.index - inputs];
       operand.index = 0;
     }
@@ -102,20 +102,20 @@ void make_pipelines(const std::vector<PlannedStep>& steps) {
 std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shared_ptr<Context> context, const ExecutionOptions& options) {
   whole_graph.finish();
   check_no_control(whole_graph);
-  check_no_cut(whole_graph);
+  check_no_host_reads(whole_graph);
   const BindInputs key = known_shapes(whole_graph);
   ProgramOptions program;
   program.precision = options.precision.value_or("fp32");
   program.deterministic = options.deterministic;
   const auto& nodes = whole_graph.nodes();
-  if (const auto late = std::ranges::find_if(nodes, is_late); late != nodes.end()) refuse_late(*late);
-  const ProgramGraph graph = run_passes(whole_graph, whole(whole_graph), program);
-  check_no_host(graph);
+  if (const auto deferred = std::ranges::find_if(nodes, is_deferred); deferred != nodes.end()) reject_deferred_node(*deferred);
+  const ProgramGraph graph = run_passes(whole_graph, as_subgraph(whole_graph), program);
+  check_no_shape_inputs(graph);
   const Weights weights = place_weights(context, graph);
   const auto planned = [&] { return bind_plan(context, graph, weights, key); };
   Plan plan = plan_without_spills(planned, [](const Plan& made) { make_pipelines(made.steps); }, *graph.spilled).plan;
   plan.descriptors_volatile = options.descriptors_volatile;
-  take_constants(weights, key.shapes.size(), plan);
+  move_constants_to_plan(weights, key.shapes.size(), plan);
   make_pipelines(plan.initialization->steps);
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

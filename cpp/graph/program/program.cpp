@@ -17,9 +17,9 @@ namespace pumice {
 namespace {
 
 // Whether one list of dispatches runs the whole graph: no control flow and no host sync points.
-bool is_one_run(const Graph& graph, bool keep_all) {
+bool runs_as_single_list(const Graph& graph, bool keep_all) {
   if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
-  return levels_of(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
+  return compute_levels(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
 }
 
 }  // namespace
@@ -27,41 +27,41 @@ bool is_one_run(const Graph& graph, bool keep_all) {
 // Either one region for the whole graph, or routines.
 struct Program::State {
   State(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
-      : context(std::move(owner)), name(graph.name()), flow_pool("'" + graph.name() + "'") {
-    if (is_one_run(graph, options.keep_all))
+      : context(std::move(owner)), name(graph.name()), control_flow_pool("'" + graph.name() + "'") {
+    if (runs_as_single_list(graph, options.keep_all))
       compile_region(graph, options);
     else
       compile_routines(graph, options);
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
-    region = std::make_shared<Region>(context, graph, whole(graph), options);
+    region = std::make_shared<Region>(context, graph, as_subgraph(graph), options);
     inputs = region->inputs(), outputs = region->outputs();
     if (options.progress) options.progress("kernels", 0, 1);
-    bind_known(*region, options.progress);
+    bind_if_static(*region, options.progress);
   }
 
   // If all sizes are known, reports unsupported nodes here instead of at the first call.
-  static void bind_known(Region& one, const CompileProgress& progress) {
+  static void bind_if_static(Region& target, const CompileProgress& progress) {
     std::vector<ShapeView> shapes;
-    for (const auto& input : one.inputs())
+    for (const auto& input : target.inputs())
       if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end())
         shapes.emplace_back(*input.shape);
-    if (shapes.size() == one.inputs().size() && !one.reads_values()) one.bind(shapes, {}, progress);
+    if (shapes.size() == target.inputs().size() && !target.reads_values()) target.bind(shapes, {}, progress);
   }
 
   void compile_routines(const Graph& graph, const ProgramOptions& options) {
-    flow = std::make_shared<const FlowProgram>(FlowProgram{context, name, make_routines(context, graph, options)});
-    const Routine& main = flow->routines[0];
+    control_flow = std::make_shared<const ControlFlowProgram>(ControlFlowProgram{context, name, make_routines(context, graph, options)});
+    const Routine& main = control_flow->routines[0];
     inputs = main.input_values;
     for (size_t j = 0; j < main.outputs.size(); ++j) {
       const GraphValue& value = graph.value(main.outputs[j]);
       outputs.push_back({j < graph.outputs().size() ? graph.outputs()[j].first : value.name, value.dtype, value.shape, {}});
     }
     for (const RoutineStep& step : main.steps) {
-      if (step.region) bind_known(*step.region, options.progress);
-      if (!first_stop.empty()) continue;
-      first_stop = step.kind == RoutineStep::Kind::region ? step.cut : "node '" + step.node + "': " + op_of(step);
+      if (step.region) bind_if_static(*step.region, options.progress);
+      if (!multi_list_reason.empty()) continue;
+      multi_list_reason = step.kind == RoutineStep::Kind::region ? step.sync_point : "node '" + step.node + "': " + op_of(step);
     }
   }
 
@@ -69,17 +69,18 @@ struct Program::State {
     if (closed) throw StateError("program '" + name + "' is closed");
   }
 
-  Region& only_region(const char* what) const {
+  Region& single_region(const char* caller) const {
     check_open();
-    if (!region) throw UnsupportedError(first_stop + " in a program; " + what + " is of programs that are one list of dispatches");
+    if (!region) throw UnsupportedError(multi_list_reason + " in a program; " + caller + " is of programs that are one list of dispatches");
     return *region;
   }
 
   static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
   // Describes, for reports, what an IF or WHILE runs, and when the device decides instead of the host.
-  std::string note(const RoutineStep& step) const {
-    const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
+  std::string describe_control_node(const RoutineStep& step) const {
+    const std::string first = "'" + control_flow->routines[step.first].name + "'",
+                      second = "'" + control_flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)
       return "runs " + second + " as long as " + first + " says, on the device where no shape changes";
     if (step.first == step.second) return "runs " + first + " whatever the condition is";
@@ -90,9 +91,9 @@ struct Program::State {
   std::string name;
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
-  std::shared_ptr<const FlowProgram> flow;
-  std::string first_stop;  // reason why the graph cannot run as a single list of dispatches
-  LeasePool flow_pool;
+  std::shared_ptr<const ControlFlowProgram> control_flow;
+  std::string multi_list_reason;  // reason why the graph cannot run as a single list of dispatches
+  LeasePool control_flow_pool;
   std::atomic<bool> closed{false};
 };
 
@@ -114,10 +115,10 @@ const std::shared_ptr<Context>& Program::context() const {
   return state_->context;
 }
 bool Program::has_control_flow() const {
-  return state_->flow != nullptr;
+  return state_->control_flow != nullptr;
 }
 bool Program::checks_indices() const {
-  return state_->region ? state_->region->graph().index_checks > 0 : state_->flow->checks_indices();
+  return state_->region ? state_->region->graph().index_checks > 0 : state_->control_flow->checks_indices();
 }
 bool Program::reads_values(size_t i) const {
   return state_->region && state_->region->reads_values(i);
@@ -133,9 +134,9 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
                                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   state_->check_open();
   if (state_->region) return state_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
-  const auto make = [this] { return FlowLease::create(state_->flow, {}); };
-  auto leased = state_->flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
-  static_cast<FlowLease&>(*leased).make_inputs(shapes);
+  const auto make = [this] { return ControlFlowLease::create(state_->control_flow, {}); };
+  auto leased = state_->control_flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
+  static_cast<ControlFlowLease&>(*leased).make_inputs(shapes);
   return leased;
 }
 
@@ -143,17 +144,17 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
   state_->check_open();
   RecordingOptions options;
   options.total_time = true;
-  if (state_->region) return state_->region->bind(shapes, values)->recorded(options);
-  auto made = FlowLease::create(state_->flow, options);
-  made->make_inputs(shapes);
-  return made;
+  if (state_->region) return state_->region->bind(shapes, values)->make_lease(options);
+  auto flow_lease = ControlFlowLease::create(state_->control_flow, options);
+  flow_lease->make_inputs(shapes);
+  return flow_lease;
 }
 
 std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   if (checks_indices())
     throw UnsupportedError("program '" + name() + "' checks its indices as the host drives it; compiled() is of programs that do not");
-  Region& region = state_->only_region("compiled()");
-  if (region.is_late())
+  Region& region = state_->single_region("compiled()");
+  if (region.is_deferred())
     throw UnsupportedError("compiled() of '" + name() +
                            "', whose operations depend on ranks that are not known: its weights are those of " +
                            "each choice of shapes; declare the inputs' ranks");
@@ -163,36 +164,36 @@ std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> s
 std::vector<ReportRow> Program::report() const {
   if (state_->region) return state_->region->report();
   std::vector<ReportRow> rows;
-  for (const Routine& routine : state_->flow->routines)
+  for (const Routine& routine : state_->control_flow->routines)
     for (const RoutineStep& step : routine.steps) {
       if (step.kind == RoutineStep::Kind::region) {
-        if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, true, {}, ""});
-        const auto own = step.region->report();
-        rows.insert(rows.end(), own.begin(), own.end());
+        if (!step.sync_point.empty()) rows.push_back({step.node, "ReadBack", "", step.sync_point, {}, true, {}, ""});
+        const auto region_rows = step.region->report();
+        rows.insert(rows.end(), region_rows.begin(), region_rows.end());
         continue;
       }
-      rows.push_back({step.node, State::op_of(step), "", state_->note(step), {}, false, {}, ""});
+      rows.push_back({step.node, State::op_of(step), "", state_->describe_control_node(step), {}, false, {}, ""});
     }
   return rows;
 }
 
 ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  const auto arena_of = [&](Region& one) { return one.bind(shapes, values)->arena(one.graph()); };
-  Region& region = state_->only_region("arena()");
-  return arena_of(region.is_late() ? *region.at(shapes, values) : region);
+  const auto arena_of = [&](Region& target) { return target.bind(shapes, values)->arena(target.graph()); };
+  Region& region = state_->single_region("arena()");
+  return arena_of(region.is_deferred() ? *region.region_for(shapes, values) : region);
 }
 
 std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  const auto steps_of = [&](Region& one) { return one.bind(shapes, values)->steps(one.graph()); };
-  Region& region = state_->only_region("plan()");
-  return steps_of(region.is_late() ? *region.at(shapes, values) : region);
+  const auto steps_of = [&](Region& target) { return target.bind(shapes, values)->steps(target.graph()); };
+  Region& region = state_->single_region("plan()");
+  return steps_of(region.is_deferred() ? *region.region_for(shapes, values) : region);
 }
 
 std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                            const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
-  const auto lease = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
+  const auto lease = state_->single_region("profile()").bind(shapes, inputs)->make_lease(options);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
   context()->wait(lease->start({}).id(), {}, interrupted);  // warm-up: some drivers compile in the first run
   context()->wait(lease->start({}).id(), {}, interrupted);
@@ -200,29 +201,29 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
 }
 
 std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                 const Observed& what, const std::function<void()>& interrupted) {
-  const auto run = state_->only_region("observe()").observed(shapes, inputs, what);
+                                                 const ObserveOptions& observe_options, const std::function<void()>& interrupted) {
+  const auto run = state_->single_region("observe()").make_observed_region(shapes, inputs, observe_options);
   for (size_t i = 0; i < inputs.size(); ++i) run->write_input(i, inputs[i]);
   context()->wait(run->start(interrupted).id(), {}, interrupted);
   return run;
 }
 
-FlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
-                                      uint64_t most) {
+ControlFlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                             const RunLimits& limits, uint64_t max_runs) {
   state_->check_open();
-  if (!state_->flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
-  const auto lease = FlowLease::create(state_->flow, {});
+  if (!state_->control_flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
+  const auto lease = ControlFlowLease::create(state_->control_flow, {});
   lease->make_inputs(shapes);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
-  return lease->observe(limits, most);
+  return lease->observe(limits, max_runs);
 }
 
 void Program::close() {
   if (state_->closed.exchange(true)) return;
   if (state_->region) state_->region->close();
-  if (!state_->flow) return;
-  state_->flow_pool.clear();
-  for (const Routine& routine : state_->flow->routines)
+  if (!state_->control_flow) return;
+  state_->control_flow_pool.clear();
+  for (const Routine& routine : state_->control_flow->routines)
     for (const RoutineStep& step : routine.steps)
       if (step.region) step.region->close();
 }
@@ -233,7 +234,7 @@ std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context,
     if (const GraphValue& value = graph.value(input); value.owned)
       throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
   ProgramOptions complete = options;
-  complete.float32_nodes = float32_nodes_of(graph, options.float32_nodes);
+  complete.float32_nodes = find_float32_nodes(graph, options.float32_nodes);
   return std::make_shared<Program>(std::move(context), graph, complete);
 }
 

@@ -19,8 +19,8 @@
 namespace pumice {
 
 class ObservedRegion;
-struct Observed;
-struct FlowObservation;
+struct ObserveOptions;
+struct ControlFlowObservation;
 
 // A compiled graph. Thread-safe.
 class Program : public std::enable_shared_from_this<Program> {
@@ -54,11 +54,11 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});
   // Runs once and copies the tensors that kernels store. Throws UnsupportedError for control flow and host sync points.
-  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const Observed& what,
-                                          const std::function<void()>& interrupted = {});
-  // Like observe(), for programs with control flow or host sync points: observes up to `most` runs of each region.
-  FlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
-                               uint64_t most);
+  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                          const ObserveOptions& observe_options, const std::function<void()>& interrupted = {});
+  // Like observe(), for programs with control flow or host sync points: observes up to `max_runs` runs of each region.
+  ControlFlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
+                                      uint64_t max_runs);
   BufferRange persistent() const;
   void close();  // frees device memory that is not leased; later use throws StateError. Idempotent
   bool closed() const;

@@ -11,12 +11,12 @@ namespace pumice {
 namespace {
 
 // Returns a unique id of a planned operand's allocation.
-uint64_t memory_of(const PlannedOperand& operand) {
+uint64_t memory_id(const PlannedOperand& operand) {
   return static_cast<uint64_t>(operand.place) << 32 | operand.index;
 }
 
-void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
-          std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+void bind_table(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
+                std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
   Bindings bound_inputs(compiled.inputs().size());  // slots after the inputs are owned and stay empty
   std::ranges::copy(inputs, bound_inputs.begin());
   table.bind_inputs(std::move(bound_inputs));
@@ -26,11 +26,11 @@ void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRan
 }
 
 // Creates transfers for large slots; the rest go to `copied`, the slots that a list copies.
-std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const HostSlot> slots, bool to_device, bool wanted,
-                                                            std::vector<HostSlot>& copied) {
+std::vector<std::unique_ptr<HostSlotTransfer>> make_transfers(std::span<const HostSlot> slots, bool to_device, bool enabled,
+                                                              std::vector<HostSlot>& copied) {
   std::vector<std::unique_ptr<HostSlotTransfer>> transfers(slots.size());
   for (size_t i = 0; i < slots.size(); ++i)
-    if (wanted && HostSlotTransfer::is_for(slots[i]))
+    if (enabled && HostSlotTransfer::is_for(slots[i]))
       transfers[i] = std::make_unique<HostSlotTransfer>(slots[i], to_device);
     else
       copied.push_back(slots[i]);
@@ -39,34 +39,35 @@ std::vector<std::unique_ptr<HostSlotTransfer>> transfers_of(std::span<const Host
 
 }  // namespace
 
-void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
-                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+void record_operator(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
   if (is_injected("race")) {
-    std::vector<Dispatch> dispatches = dispatches_on(compiled, persistent, inputs, outputs, arena);
-    swap_racing(dispatches, *compiled);
-    for (Dispatch& one : dispatches) list.dispatch(std::move(one));
+    std::vector<Dispatch> dispatches = make_dispatches(compiled, persistent, inputs, outputs, arena);
+    swap_dependent_dispatches(dispatches, *compiled);
+    for (Dispatch& each : dispatches) list.dispatch(std::move(each));
     return;
   }
   BindingTable table(compiled);
-  fill(table, *compiled, persistent, inputs, outputs, arena);
+  bind_table(table, *compiled, persistent, inputs, outputs, arena);
   list.dispatch(compiled, table);
 }
 
-std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
-                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
-                                    const std::shared_ptr<Buffer>& arena) {
+std::vector<Dispatch> make_dispatches(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                      std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                      const std::shared_ptr<Buffer>& arena) {
   BindingTable table(compiled);
-  fill(table, *compiled, persistent, inputs, outputs, arena);
+  bind_table(table, *compiled, persistent, inputs, outputs, arena);
   return compiled->lower(table.complete());
 }
 
-void swap_racing(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled) {
+void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled) {
   const std::vector<PlannedStep>& steps = compiled.plan().steps;
   const auto reads_result = [&](const PlannedStep& step, const PlannedStep& before) {
     for (size_t k = 0; k < step.operands.size(); ++k)
       for (size_t j = 0; j < before.operands.size(); ++j) {
         const PlannedOperand &read = step.operands[k], &written = before.operands[j];
-        if (read.place != Place::temporary || written.place != Place::temporary || read.byte_offset != written.byte_offset) continue;
+        if (read.place != MemoryKind::temporary || written.place != MemoryKind::temporary || read.byte_offset != written.byte_offset)
+          continue;
         if (step.kernel->interface().bindings[k].access == Access::read && before.kernel->interface().bindings[j].access != Access::read)
           return true;
       }
@@ -87,17 +88,17 @@ RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, 
   for (size_t j = 0; j < compiled->outputs().size(); ++j) output_bytes.push_back(output_desc(j).bytes());
   inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
   outputs_ = make_host_slots(compiled->context(), output_bytes, Heap::readback);
-  std::vector<BufferRange> read, made;
+  std::vector<BufferRange> read, written_ranges;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
-  for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
+  for (const HostSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
   const bool is_timed = options.timestamps || options.total_time;
   std::vector<HostSlot> copied_in, copied_out;
-  uploads_ = transfers_of(inputs_, true, !is_timed, copied_in);
-  downloads_ = transfers_of(outputs_, false, !is_timed, copied_out);
-  for (const auto& [from, to] : copies_of(copied_in, true)) list_.copy(from, to);
+  uploads_ = make_transfers(inputs_, true, !is_timed, copied_in);
+  downloads_ = make_transfers(outputs_, false, !is_timed, copied_out);
+  for (const auto& [from, to] : collect_copies(copied_in, true)) list_.copy(from, to);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
-  dispatch_on(list_, compiled, persistent, read, made, arena_);
-  for (const auto& [from, to] : copies_of(copied_out, false)) list_.copy(from, to);
+  record_operator(list_, compiled, persistent, read, written_ranges, arena_);
+  for (const auto& [from, to] : collect_copies(copied_out, false)) list_.copy(from, to);
   list_.commit(options);
 }
 
@@ -107,10 +108,10 @@ void RecordedLease::fill_memory(uint32_t word, const Interrupted& interrupted) {
   if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / sizeof(word) * sizeof(word)}, word, interrupted);
 }
 
-void RecordedLease::write_input(size_t i, const std::byte* source, bool stays) {
+void RecordedLease::write_input(size_t i, const std::byte* source, bool source_is_stable) {
   const std::span bytes(source, input_desc(i).element_bytes());
   if (uploads_[i])
-    uploads_[i]->write(bytes, stays);
+    uploads_[i]->write(bytes, source_is_stable);
   else
     copy_in(inputs_[i].bytes, bytes, inputs_[i].host->store());
 }
@@ -140,7 +141,7 @@ Submission RecordedLease::start(const RunLimits& limits, std::span<std::byte* co
   if (index_checks_.empty()) return *last_;
   compiled_->context()->wait(last_->id(), limits.timeout_seconds, limits.interrupted);
   const size_t first = outputs_.size() - index_checks_.size();
-  raise_found(index_checks_, [&](size_t k) { return outputs_[first + k].bytes; });
+  throw_failed_checks(index_checks_, [&](size_t k) { return outputs_[first + k].bytes; });
   return *last_;
 }
 
@@ -153,7 +154,7 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
       lower_bound_bytes_(bound.lower_bound_bytes),
       wave_count_(bound.wave_count),
       output_hosts_(bound.output_hosts),
-      checked_(bound.checked),
+      checked_inputs_(bound.checked_inputs),
       index_checks_(bound.index_checks),
       pool_("'" + compiled_->name() + "' for these shapes") {}
 
@@ -164,7 +165,7 @@ std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> time
   return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<RecordedLease> BoundProgram::recorded(const RecordingOptions& options) const {
+std::shared_ptr<RecordedLease> BoundProgram::make_lease(const RecordingOptions& options) const {
   return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_, options);
 }
 
@@ -189,10 +190,10 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
       const uint64_t end = operand.byte_offset + operand.bytes;
       report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index,
                                  operand.byte_offset, end, binding.access != Access::write, written});
-      if (operand.place != Place::none && operand.bytes > 0)
-        accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
+      if (operand.place != MemoryKind::none && operand.bytes > 0)
+        accesses.push_back({memory_id(operand), operand.byte_offset, end, written, operand.lane});
     }
-    report.barrier = hazards.needed(accesses) != Barrier::none;
+    report.barrier = hazards.add_accesses(accesses) != Barrier::none;
   }
   return steps;
 }

@@ -32,13 +32,13 @@ class BoundProgram {
   const BufferRange& persistent() const { return persistent_; }
   // Returns the elements of output j, if known at binding.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
-  const std::vector<CheckedInputs>& checked() const { return checked_; }  // one per check of the graph
+  const std::vector<CheckedInputs>& checked_inputs() const { return checked_inputs_; }  // one per check of the graph
   // Index checks, whose results are the last outputs.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
   // Leases a free recording. If all are leased, waits, or throws StateError if `wait` is false.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // Creates a recording outside the pool.
-  std::shared_ptr<RecordedLease> recorded(const RecordingOptions& options) const;
+  std::shared_ptr<RecordedLease> make_lease(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
 
@@ -50,7 +50,7 @@ class BoundProgram {
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
-  std::vector<CheckedInputs> checked_;
+  std::vector<CheckedInputs> checked_inputs_;
   std::vector<IndexCheck> index_checks_;
   LeasePool pool_;
 };
@@ -65,7 +65,7 @@ class RecordedLease : public Lease {
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
   void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override;
-  void write_input(size_t i, const std::byte* source, bool stays = false) override;
+  void write_input(size_t i, const std::byte* source, bool source_is_stable = false) override;
   void read_output(size_t j, std::byte* target, const Interrupted& interrupted = {}) const override;
   // If indices are checked, start() returns only when the work has finished. Throws IndexRangeError, TimeoutError.
   Submission start(const RunLimits& limits, std::span<std::byte* const> targets = {}) override;
@@ -87,16 +87,16 @@ class RecordedLease : public Lease {
 };
 
 // Records a program's operator. `arena` holds at least its temporary bytes.
-void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
-                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
+void record_operator(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
 
 // Returns the dispatches of a program's operator, to be recorded together with others.
-std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
-                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
-                                    const std::shared_ptr<Buffer>& arena);
+std::vector<Dispatch> make_dispatches(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                      std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                      const std::shared_ptr<Buffer>& arena);
 
 // Injected fault "race": swaps the last dispatch that reads its predecessor's output with that predecessor. `dispatches`: the first
 // dispatches of the plan.
-void swap_racing(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled);
+void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled);
 
 }  // namespace pumice

@@ -15,25 +15,25 @@
 namespace pumice {
 
 // The key of an expansion: ranks, sizes, or sizes and elements.
-struct LateChoice {
-  enum class Known : uint8_t { ranks, sizes, elements };
+struct ExpansionKey {
+  enum class Kind : uint8_t { ranks, sizes, elements };
 
-  Known known;
+  Kind kind;
   std::vector<Shape> shapes;
   std::vector<std::optional<HostTensor>> values;
 
-  bool matches(std::span<const ShapeView> given, std::span<const std::byte* const> elements) const;
+  bool matches(std::span<const ShapeView> call_shapes, std::span<const std::byte* const> elements) const;
 };
 
 // The nodes of a region, expanded for such a key.
-struct LateGraph {
-  LateChoice choice;
+struct ExpandedGraph {
+  ExpansionKey key;
   std::shared_ptr<const Graph> graph;
-  GraphPart part;
+  Subgraph subgraph;
 };
 
 // Expands the deferred nodes of a graph. `graph`: the graph as built, with marks on the inputs whose elements the host reads. `values`: as
 // for Region::bind(). Throws GraphError if the inputs are invalid, UnsupportedError if an operation is not supported.
-LateGraph expand_late(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+ExpandedGraph expand_deferred(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
 
 }  // namespace pumice

@@ -8,11 +8,11 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 256;
+constexpr uint64_t kSizeAlignment = 256;
 
 // Rounds a size up so that growing sizes share memory; wastes a quarter at most.
 uint64_t size_class(uint64_t bytes) {
-  return round_up(bytes, std::max(kGrain, std::bit_floor(bytes) / 4));
+  return round_up(bytes, std::max(kSizeAlignment, std::bit_floor(bytes) / 4));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace pumice {
 
 // Fill pattern that exposes results that were not computed: NaN in all float types, -1 in integers.
-constexpr uint32_t kFilled = 0xFFFFFFFF;
+constexpr uint32_t kFillPattern = 0xFFFFFFFF;
 
 // Memory and recordings for one execution of a program, with host-visible slots. Returns to its pool when the last owner drops it. Not
 // thread-safe.
@@ -29,8 +29,8 @@ class Lease {
   // Fills temporary tensors, inputs and outputs with a word, before inputs are written. This exposes results that were not computed, which
   // the previous execution's data would hide.
   virtual void fill_memory(uint32_t word, const Interrupted& interrupted = {}) = 0;
-  // Copies one input to its slot, and a large one on to the device. `stays`: the source is unchanged until the execution has finished, so
-  // the device may read it directly if it can access it.
+  // Copies one input to its slot, and a large one on to the device. `source_is_stable`: the source is unchanged until the execution has
+  // finished, so the device may read it directly if it can access it.
   virtual void write_input(size_t i, const std::byte* source, bool /*stays*/ = false) {
     copy_in(input(i), {source, input_desc(i).element_bytes()});
   }

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPooled = 2, kMostPooled = 8;  // from kPooled leases on, callers wait for one in flight; maximum
+constexpr size_t kPreferredLeases = 2, kMaxPooledLeases = 8;  // from kPreferredLeases leases on, callers wait for one in flight; maximum
 // The pool is not notified when a lease is dropped, so waiting callers poll.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
@@ -22,15 +22,15 @@ using Clock = std::chrono::steady_clock;
 std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<Lease>* in_flight = nullptr;
-  for (const auto& one : pool_) {
-    if (one.use_count() > 1) continue;
+  for (const auto& pooled : pool_) {
+    if (pooled.use_count() > 1) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // makes the last owner's writes visible here
-    if (context.completed() >= one->last_submission()) return {one, false};
-    in_flight = &one;
+    if (context.completed() >= pooled->last_submission()) return {pooled, false};
+    in_flight = &pooled;
   }
-  // Below kPooled leases, prefer a new one over waiting for an execution.
-  if (pool_.size() >= kPooled && in_flight) return {*in_flight, true};
-  if (pool_.size() >= kMostPooled) return {};
+  // Below kPreferredLeases leases, prefer a new one over waiting for an execution.
+  if (pool_.size() >= kPreferredLeases && in_flight) return {*in_flight, true};
+  if (pool_.size() >= kMaxPooledLeases) return {};
   pool_.push_back(make());
   return {pool_.back(), false};
 }
@@ -47,7 +47,7 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
       if (is_busy) context.wait(leased->last_submission(), left, interrupted);
       return leased;
     }
-    const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";
+    const std::string message = std::to_string(kMaxPooledLeases) + " executions of " + subject_ + " are under way";
     if (!wait) throw StateError(message + "; wait for one and drop it first");
     const auto now = Clock::now();
     if (timeout_seconds && std::chrono::duration<double>(now - begin).count() >= *timeout_seconds) throw TimeoutError(message, true);

@@ -16,7 +16,7 @@ namespace pumice {
 // Reuses a lease once it is free and the device has finished with it. Thread-safe.
 class LeasePool {
  public:
-  explicit LeasePool(std::string what) : what_(std::move(what)) {}  // what is leased, for messages
+  explicit LeasePool(std::string subject) : subject_(std::move(subject)) {}  // what is leased, for messages
   // Takes or creates a lease. If all are in use, waits, calling `interrupted` about every 50 ms (it may throw), or throws StateError if
   // `wait` is false.
   std::shared_ptr<Lease> lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
@@ -27,7 +27,7 @@ class LeasePool {
   // Returns a lease and whether the device may still be working on it; null if all are in use.
   std::pair<std::shared_ptr<Lease>, bool> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make);
 
-  std::string what_;
+  std::string subject_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lease>> pool_;  // leased entries have other owners too
 };

@@ -26,39 +26,41 @@ uint64_t copied_bytes(const StoredValue& value) {
 }  // namespace
 
 ObservedRegion::ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const Observed& what)
+                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options)
     : compiled_(compiled), list_(compiled->context()) {
-  if (const size_t most = compiled->plan().steps.size(); what.steps && (*what.steps < 1 || *what.steps > most))
-    throw BindingError("K10", "steps", compiled->name(), "a number of steps from 1 to " + std::to_string(most),
-                       std::to_string(*what.steps));
+  if (const size_t num_steps = compiled->plan().steps.size();
+      observe_options.steps && (*observe_options.steps < 1 || *observe_options.steps > num_steps))
+    throw BindingError("K10", "steps", compiled->name(), "a number of steps from 1 to " + std::to_string(num_steps),
+                       std::to_string(*observe_options.steps));
   for (size_t k = 0; k < stored.size(); ++k)
-    if ((!what.wanted || what.wanted->contains(graph.value(stored[k].value).name)) && (!what.steps || is_there(stored[k], *what.steps)))
+    if ((!observe_options.value_names || observe_options.value_names->contains(graph.value(stored[k].value).name)) &&
+        (!observe_options.steps || is_available(stored[k], *observe_options.steps)))
       copied_.push_back(k);
   std::vector<uint64_t> input_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
   make_slots(stored);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
-  record(persistent, stored, what);
-  describe(graph, stored);
+  record(persistent, stored, observe_options);
+  describe_tensors(graph, stored);
 }
 
 Submission ObservedRegion::start(const Interrupted& interrupted) {
-  fill(outputs_, kFilled, interrupted);
-  fill(observed_, kFilled, interrupted);
-  if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / kWord * kWord}, kFilled, interrupted);
+  fill(outputs_, kFillPattern, interrupted);
+  fill(observed_, kFillPattern, interrupted);
+  if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / kWord * kWord}, kFillPattern, interrupted);
   return list_.exec();
 }
 
 // Returns whether a value is complete after `steps` steps and not yet overwritten.
-bool ObservedRegion::is_there(const StoredValue& value, size_t steps) const {
-  const PlannedOperand& own = value.place;
+bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const {
+  const PlannedOperand& location = value.place;
   const auto overlaps = [&](const PlannedOperand& written) {
-    return written.place == own.place && written.index == own.index && written.byte_offset < own.byte_offset + value.desc.bytes() &&
-           own.byte_offset < written.byte_offset + written.bytes;
+    return written.place == location.place && written.index == location.index &&
+           written.byte_offset < location.byte_offset + value.desc.bytes() && location.byte_offset < written.byte_offset + written.bytes;
   };
-  if (value.complete >= steps) return false;
-  for (size_t i = value.complete + 1; i < steps; ++i) {
+  if (value.last_write >= steps) return false;
+  for (size_t i = value.last_write + 1; i < steps; ++i) {
     const PlannedStep& step = compiled_->plan().steps[i];
     for (size_t k = 0; k < step.operands.size(); ++k)
       if (step.kernel->interface().bindings[k].access != Access::read && overlaps(step.operands[k])) return false;
@@ -67,27 +69,29 @@ bool ObservedRegion::is_there(const StoredValue& value, size_t steps) const {
 }
 
 // Returns, by step, the tensors (indices into copied_) to copy after it.
-std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vector<StoredValue>& stored, const Observed& what) {
+std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vector<StoredValue>& stored,
+                                                                const ObserveOptions& observe_options) {
   std::vector<std::vector<size_t>> copies(compiled_->plan().steps.size());
-  for (size_t k = 0; k < copied_.size(); ++k) copies[what.steps ? *what.steps - 1 : stored[copied_[k]].complete].push_back(k);
+  for (size_t k = 0; k < copied_.size(); ++k)
+    copies[observe_options.steps ? *observe_options.steps - 1 : stored[copied_[k]].last_write].push_back(k);
   return copies;
 }
 
-void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const Observed& what) {
-  std::vector<BufferRange> read, made;
+void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options) {
+  std::vector<BufferRange> read, written_ranges;
   for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
-  for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
-  for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
-  std::vector<Dispatch> dispatches = dispatches_on(compiled_, persistent, read, made, arena_);
+  for (const HostSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
+  for (const auto& [from, to] : collect_copies(inputs_, true)) list_.copy(from, to);
+  std::vector<Dispatch> dispatches = make_dispatches(compiled_, persistent, read, written_ranges, arena_);
   if (dispatches.size() != compiled_->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
-  const std::vector<std::vector<size_t>> complete = copies_by_step(stored, what);
-  if (what.steps) {
-    dispatches.resize(*what.steps);
-    if (is_injected("race")) swap_racing(dispatches, *compiled_);
+  const std::vector<std::vector<size_t>> last_write = copies_by_step(stored, observe_options);
+  if (observe_options.steps) {
+    dispatches.resize(*observe_options.steps);
+    if (is_injected("race")) swap_dependent_dispatches(dispatches, *compiled_);
   }
   for (size_t i = 0; i < dispatches.size(); ++i) {
     list_.dispatch(std::move(dispatches[i]));
-    for (const size_t k : complete[i]) {
+    for (const size_t k : last_write[i]) {
       const StoredValue& value = stored[copied_[k]];
       BufferRange source = range_of(value.place);
       source.offset -= phase_of(value);
@@ -95,8 +99,8 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
       list_.copy(source, observed_[k].device_range());
     }
   }
-  for (const auto& [from, to] : copies_of(observed_, false)) list_.copy(from, to);
-  for (const auto& [from, to] : copies_of(outputs_, false)) list_.copy(from, to);
+  for (const auto& [from, to] : collect_copies(observed_, false)) list_.copy(from, to);
+  for (const auto& [from, to] : collect_copies(outputs_, false)) list_.copy(from, to);
   list_.commit();
 }
 
@@ -109,16 +113,16 @@ void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
 }
 
 BufferRange ObservedRegion::range_of(const PlannedOperand& place) const {
-  if (place.place == Place::output) {
+  if (place.place == MemoryKind::output) {
     BufferRange range = outputs_[place.index].device_range();
     range.offset += place.byte_offset;
     return range;
   }
-  if (place.place != Place::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
+  if (place.place != MemoryKind::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
   return {arena_, place.byte_offset, 0};
 }
 
-void ObservedRegion::describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
+void ObservedRegion::describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
   std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // for each value, the last step that writes it
   std::map<std::string_view, std::set<std::string>> reads;             // keyed by node
   for (const PlannedStep& step : compiled_->plan().steps)

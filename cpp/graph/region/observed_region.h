@@ -25,20 +25,20 @@ struct ObservedTensor {
 };
 
 // Selects which tensors are copied, and when.
-struct Observed {
-  const std::set<std::string>* wanted = nullptr;  // names of the values to copy; null: all
+struct ObserveOptions {
+  const std::set<std::string>* value_names = nullptr;  // names of the values to copy; null: all
   // Stops after this many steps, with the usual order and barriers, and copies the values present then. None: runs all steps and copies
   // each tensor after the step that completes it.
   std::optional<size_t> steps;
 };
 
 // The plan, arena and kernels are the same as in normal runs; the copies between steps add barriers. Fills the arena and the outputs with
-// kFilled first. Runs once. Not thread-safe.
+// kFillPattern first. Runs once. Not thread-safe.
 class ObservedRegion {
  public:
   // `compiled`, `stored`: from bind_plan() with list_values.
   ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const ProgramGraph& graph,
-                 const std::vector<StoredValue>& stored, const Observed& what);
+                 const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_in(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
   Submission start(const Interrupted& interrupted = {});
@@ -51,10 +51,10 @@ class ObservedRegion {
  private:
   BufferRange range_of(const PlannedOperand& place) const;
   void make_slots(const std::vector<StoredValue>& stored);
-  std::vector<std::vector<size_t>> copies_by_step(const std::vector<StoredValue>& stored, const Observed& what);
-  bool is_there(const StoredValue& value, size_t steps) const;
-  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const Observed& what);
-  void describe(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
+  std::vector<std::vector<size_t>> copies_by_step(const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
+  bool is_available(const StoredValue& value, size_t steps) const;
+  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
+  void describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
 
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<size_t> copied_;                         // indices of the stored values to copy

@@ -24,7 +24,7 @@ struct StepReport {
   struct Operand {
     std::string name;   // name of the binding
     std::string value;  // value of the graph; empty for scratch memory
-    Place place;
+    MemoryKind place;
     uint32_t index = 0;           // index of the input or output
     uint64_t begin = 0, end = 0;  // byte range within the place
     bool read = false, write = false;

@@ -18,8 +18,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostBound = 16;  // maximum number of cached bindings
-constexpr size_t kMostLate = 8;    // maximum number of cached regions of a late region: each has its own weights
+constexpr size_t kMaxBindings = 16;        // maximum number of cached bindings
+constexpr size_t kMaxExpandedRegions = 8;  // maximum number of cached regions of a late region: each has its own weights
 
 std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
   std::string text = "[";
@@ -69,58 +69,59 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 }
 
 // Regions compiled on demand for a late region, by set of shapes. Thread-safe.
-struct Region::Late {
+struct Region::DeferredRegions {
   // `owner`: the late region's graph as built, with marks on the inputs whose elements the host reads. It must outlive this object.
-  Late(std::shared_ptr<Context> of, const ProgramGraph& owner, const ProgramOptions& compile_options, std::string names)
+  DeferredRegions(std::shared_ptr<Context> of, const ProgramGraph& owner, const ProgramOptions& compile_options, std::string names)
       : context(std::move(of)), graph(owner), options(compile_options), prefix(std::move(names)) {
     options.progress = {};  // the callback belongs to the compilation that has finished
     options.memory.reset();
   }
 
   // Compiles on first use; evicts the least recently used region if there are too many.
-  std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  std::shared_ptr<Region> find_or_compile(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
     const std::lock_guard lock(mutex);
-    for (auto one = made.begin(); one != made.end(); ++one)
-      if (one->first.matches(shapes, values)) {
-        made.splice(made.begin(), made, one);
-        return made.front().second;
+    for (auto entry = cached.begin(); entry != cached.end(); ++entry)
+      if (entry->first.matches(shapes, values)) {
+        cached.splice(cached.begin(), cached, entry);
+        return cached.front().second;
       }
-    LateGraph late = expand_late(graph, shapes, values);
-    late.part.prefix = prefix;
-    auto region = std::make_shared<Region>(context, *late.graph, late.part, options);
-    made.emplace_front(std::move(late.choice), std::move(region));
-    if (made.size() > kMostLate) made.pop_back();
-    return made.front().second;
+    ExpandedGraph expansion = expand_deferred(graph, shapes, values);
+    expansion.subgraph.prefix = prefix;
+    auto region = std::make_shared<Region>(context, *expansion.graph, expansion.subgraph, options);
+    cached.emplace_front(std::move(expansion.key), std::move(region));
+    if (cached.size() > kMaxExpandedRegions) cached.pop_back();
+    return cached.front().second;
   }
 
   // Returns the report of the region used last; nullopt before the first use.
   std::optional<std::vector<ReportRow>> report() const {
     const std::lock_guard lock(mutex);
-    return made.empty() ? std::nullopt : std::optional(made.front().second->report());
+    return cached.empty() ? std::nullopt : std::optional(cached.front().second->report());
   }
 
   void close() {
     const std::lock_guard lock(mutex);
-    for (const auto& [choice, region] : made) region->close();
-    made.clear();
+    for (const auto& [expansion_key, region] : cached) region->close();
+    cached.clear();
   }
 
   std::shared_ptr<Context> context;
   const ProgramGraph& graph;
   ProgramOptions options;
   std::string prefix;
-  mutable std::recursive_mutex mutex;                              // recursive as in Region
-  std::list<std::pair<LateChoice, std::shared_ptr<Region>>> made;  // most recently used first
+  mutable std::recursive_mutex mutex;                                  // recursive as in Region
+  std::list<std::pair<ExpansionKey, std::shared_ptr<Region>>> cached;  // most recently used first
 };
 
-Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options)
-    : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : run_passes(graph, part, options)) {
-  const bool late = has_late(graph, part);
-  if (late) find_host_nodes(graph_);
-  for (ReportRow& row : graph_.report) row.node = part.prefix + row.node;
-  describe();
-  if (late) {
-    late_ = std::make_unique<Late>(context_, graph_, options, part.prefix);
+Region::Region(std::shared_ptr<Context> context, const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options)
+    : context_(std::move(context)),
+      graph_(has_deferred_nodes(graph, subgraph) ? ProgramGraph(graph, subgraph, options) : run_passes(graph, subgraph, options)) {
+  const bool deferred = has_deferred_nodes(graph, subgraph);
+  if (deferred) find_host_nodes(graph_);
+  for (ReportRow& row : graph_.report) row.node = subgraph.prefix + row.node;
+  describe_values();
+  if (deferred) {
+    deferred_ = std::make_unique<DeferredRegions>(context_, graph_, options, subgraph.prefix);
     return;
   }
   weights_ = place_weights(context_, graph_);
@@ -130,25 +131,25 @@ Region::Region(std::shared_ptr<Context> context, const Graph& graph, const Graph
 
 Region::~Region() = default;
 
-void Region::describe() {
+void Region::describe_values() {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const GraphValue& input = graph_.value(graph_.inputs[i]);
     inputs_.push_back(program_value(input.name, input));
-    if (graph_.made_inputs[i]) inputs_.back().shape.reset();
+    if (graph_.dynamic_inputs[i]) inputs_.back().shape.reset();
   }
   for (size_t j = 0; j + graph_.index_checks < graph_.outputs.size(); ++j)
     outputs_.push_back(program_value(graph_.outputs[j].first, graph_.value(graph_.outputs[j].second)));
-  reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
+  reads_values_ = std::find(graph_.shape_value_inputs.begin(), graph_.shape_value_inputs.end(), true) != graph_.shape_value_inputs.end();
   kernels_.resize(graph_.report.size());
   choices_.resize(graph_.report.size());
   spills_.resize(graph_.report.size());
 }
 
-std::shared_ptr<Region> Region::at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+std::shared_ptr<Region> Region::region_for(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
     throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
-  return late_->at(shapes, values);
+  return deferred_->find_or_compile(shapes, values);
 }
 
 void Region::initialise(const ProgramOptions& options) {
@@ -181,12 +182,12 @@ void Region::release_constants() {
 void Region::make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   for (const PlannedStep& step : steps)
-    if (made_.insert(step.kernel.get()).second) missing.push_back(step.kernel.get());
+    if (built_kernels_.insert(step.kernel.get()).second) missing.push_back(step.kernel.get());
   if (!missing.empty()) create_pipelines(missing, progress);
 }
 
-bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
-  const BindInputs& key = one.key();
+bool Region::matches(const BoundProgram& binding, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
+  const BindInputs& key = binding.key();
   if (key.shapes.size() != shapes.size()) return false;
   for (size_t i = 0; i < shapes.size(); ++i)
     if (!std::equal(shapes[i].begin(), shapes[i].end(), key.shapes[i].begin(), key.shapes[i].end())) return false;
@@ -199,12 +200,12 @@ bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes,
 
 std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                            const CompileProgress& progress) {
-  if (late_) return at(shapes, values)->bind(shapes, values, progress);
+  if (deferred_) return region_for(shapes, values)->bind(shapes, values, progress);
   const std::lock_guard lock(mutex_);
-  for (auto one = bound_.begin(); one != bound_.end(); ++one)
-    if (matches(**one, shapes, values)) {
-      bound_.splice(bound_.begin(), bound_, one);
-      return checked(values);
+  for (auto binding = bindings_.begin(); binding != bindings_.end(); ++binding)
+    if (matches(**binding, shapes, values)) {
+      bindings_.splice(bindings_.begin(), bindings_, binding);
+      return check_latest_binding(values);
     }
   const HostSpan span("bind", graph_.name);
   check_shapes(graph_.name, inputs_, shapes);
@@ -214,7 +215,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   for (size_t i = 0; i < shapes.size(); ++i) {
     key.shapes.emplace_back(shapes[i].begin(), shapes[i].end());
     if (reads_values_)
-      key.values.push_back(graph_.value_inputs[i]
+      key.values.push_back(graph_.shape_value_inputs[i]
                                ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
                                : std::nullopt);
   }
@@ -227,26 +228,27 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   choices_ = plan.choices;
   spills_ = plan.spills;
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
-  bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
-  if (bound_.size() > kMostBound) bound_.pop_back();
-  return checked(values);
+  bindings_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
+  if (bindings_.size() > kMaxBindings) bindings_.pop_back();
+  return check_latest_binding(values);
 }
 
-std::shared_ptr<ObservedRegion> Region::observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                                 const Observed& what) {
-  if (late_) return at(shapes, values)->observed(shapes, values, what);
+std::shared_ptr<ObservedRegion> Region::make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                                             const ObserveOptions& observe_options) {
+  if (deferred_) return region_for(shapes, values)->make_observed_region(shapes, values, observe_options);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
   BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &memo_, true);
   make_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
-  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, what);
+  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, observe_options);
 }
 
 // Returns the last used binding after checking the elements of these inputs.
-std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> values) const {
-  const auto& bound = bound_.front();
-  for (size_t i = 0; i < graph_.checks.size(); ++i) check_input(graph_, graph_.checks[i], bound->checked()[i], bound->key().shapes, values);
+std::shared_ptr<BoundProgram> Region::check_latest_binding(std::span<const std::byte* const> values) const {
+  const auto& bound = bindings_.front();
+  for (size_t i = 0; i < graph_.checks.size(); ++i)
+    check_input(graph_, graph_.checks[i], bound->checked_inputs()[i], bound->key().shapes, values);
   return bound;
 }
 
@@ -259,30 +261,30 @@ bool Region::has_fragments() const {
 }
 
 std::vector<ReportRow> Region::report() const {
-  if (late_)
-    if (auto rows = late_->report()) return *rows;
+  if (deferred_)
+    if (auto rows = deferred_->report()) return *rows;
   const std::lock_guard lock(mutex_);
   std::vector<ReportRow> rows = graph_.report;
-  const bool has_units = has_fragments();
+  const bool has_mma = has_fragments();
   for (size_t i = 0; i < rows.size(); ++i) {
     if (const auto dtype = rows[i].dtype)
-      rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
+      rows[i].precision = is_operator_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
     const std::string& kernel = kernels_[i];
     if (kernel == "view" || kernel == "host")
       rows[i].note = kernel;
     else
       rows[i].kernel = kernel;
     const std::string measured = choices_[i].empty() ? "" : "measured: " + choices_[i];
-    for (const std::string& said : {rows[i].wide, has_units ? rows[i].scales : "", measured, spills_[i]})
-      if (!said.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + said;
+    for (const std::string& reason : {rows[i].fp32, has_mma ? rows[i].scales : "", measured, spills_[i]})
+      if (!reason.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + reason;
   }
   return rows;
 }
 
 void Region::close() {
-  if (late_) late_->close();
+  if (deferred_) deferred_->close();
   const std::lock_guard lock(mutex_);
-  bound_.clear();
+  bindings_.clear();
   persistent_ = {};
 }
 

@@ -18,7 +18,7 @@
 namespace pumice {
 
 class ObservedRegion;
-struct Observed;
+struct ObserveOptions;
 
 // Checks the input shapes of `user`. Throws BindingError if their number is wrong (K4), or naming an input with a wrong shape (K10).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
@@ -26,9 +26,9 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 // A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
-  // Compiles `part`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this
+  // Compiles `subgraph`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this
   // happens later, once for each set of shapes.
-  Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options);
+  Region(std::shared_ptr<Context> context, const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
 
@@ -36,33 +36,33 @@ class Region {
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
   const std::vector<ProgramValue>& outputs() const { return outputs_; }  // excludes the outputs of index checks
   const BufferRange& persistent() const { return persistent_; }
-  bool is_late() const { return late_ != nullptr; }  // whether it is compiled for each set of shapes
+  bool is_deferred() const { return deferred_ != nullptr; }  // whether it is compiled for each set of shapes
   // For a late region: returns the region compiled for these shapes.
-  std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+  std::shared_ptr<Region> region_for(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether shapes depend on the elements of any input, or of input i.
   bool reads_values() const { return reads_values_; }
-  bool reads_values(size_t i) const { return graph_.value_inputs[i]; }
+  bool reads_values(size_t i) const { return graph_.shape_value_inputs[i]; }
   // Whether input elements are checked when available, even if no shape depends on them.
-  bool checks_values() const { return late_ || !graph_.checks.empty(); }
+  bool checks_values() const { return deferred_ || !graph_.checks.empty(); }
   // Binds on first use; evicts the least recently used binding if there are too many. `values`: the elements of the inputs; may be empty if
   // no shapes depend on them. `progress` is called with the kernels being compiled. Throws BindingError for wrong inputs, GraphError if a
   // shape rule is broken, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
   // Creates a run for these shapes that copies the tensors its kernels store.
-  std::shared_ptr<ObservedRegion> observed(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                           const Observed& what);
+  std::shared_ptr<ObservedRegion> make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                                       const ObserveOptions& observe_options);
   std::vector<ReportRow> report() const;  // lists the kernels of the last binding
   void close();                           // frees device memory that no binding holds
 
  private:
-  void describe();
+  void describe_values();
   bool has_fragments() const;
   void initialise(const ProgramOptions& options);
   void release_constants();
-  std::shared_ptr<BoundProgram> checked(std::span<const std::byte* const> values) const;
+  std::shared_ptr<BoundProgram> check_latest_binding(std::span<const std::byte* const> values) const;
   void make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress);
-  bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
+  bool matches(const BoundProgram& binding, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
 
   std::shared_ptr<Context> context_;
   ProgramGraph graph_;
@@ -71,13 +71,13 @@ class Region {
   std::shared_ptr<InitializationState> initialised_ = std::make_shared<InitializationState>();
   std::vector<ProgramValue> inputs_, outputs_;
   bool reads_values_ = false;
-  struct Late;
-  std::unique_ptr<Late> late_;
+  struct DeferredRegions;
+  std::unique_ptr<DeferredRegions> deferred_;
 
-  mutable std::recursive_mutex mutex_;              // guards the members below; recursive: a signal handler may run the model being bound
-  std::list<std::shared_ptr<BoundProgram>> bound_;  // most recently used first
-  std::unordered_set<const KernelVariant*> made_;   // kernels with pipelines
-  std::vector<std::string> kernels_, choices_, spills_;  // indexed by row of the report
+  mutable std::recursive_mutex mutex_;  // guards the members below; recursive: a signal handler may run the model being bound
+  std::list<std::shared_ptr<BoundProgram>> bindings_;       // most recently used first
+  std::unordered_set<const KernelVariant*> built_kernels_;  // kernels with pipelines
+  std::vector<std::string> kernels_, choices_, spills_;     // indexed by row of the report
   BindMemo memo_;
 };
 

@@ -8,11 +8,11 @@ namespace pumice {
 
 std::optional<double> checked_loop_timeout(std::optional<double> seconds) {
   if (!seconds) return seconds;
-  if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", general_text(*seconds));
-  if (*seconds <= kMostLoopSeconds) return seconds;
+  if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", format_general(*seconds));
+  if (*seconds <= kMaxLoopSeconds) return seconds;
   log(LogLevel::warning,
-      "loop_timeout of " + general_text(*seconds) + " s is clamped at " + general_text(kMostLoopSeconds) + " s; None lifts the limit");
-  return kMostLoopSeconds;
+      "loop_timeout of " + format_general(*seconds) + " s is clamped at " + format_general(kMaxLoopSeconds) + " s; None lifts the limit");
+  return kMaxLoopSeconds;
 }
 
 }  // namespace pumice

@@ -9,16 +9,16 @@
 
 namespace pumice {
 
-inline constexpr double kLoopSeconds = 2, kMostLoopSeconds = 15;
-// Validates a loop timeout: clamps it to kMostLoopSeconds with a log warning. Throws BindingError for an invalid time.
+inline constexpr double kDefaultLoopSeconds = 2, kMaxLoopSeconds = 15;
+// Validates a loop timeout: clamps it to kMaxLoopSeconds with a log warning. Throws BindingError for an invalid time.
 std::optional<double> checked_loop_timeout(std::optional<double> seconds);
 
 // Time limits of an execution. Loops and executions that exceed them throw TimeoutError; the results of an execution that threw are
 // undefined.
 struct RunLimits {
-  std::optional<double> timeout_seconds;              // limit for the whole execution, from start()
-  std::optional<double> loop_seconds = kLoopSeconds;  // limit for each WHILE, from each entry
-  std::function<void()> interrupted;                  // called about every 50 ms while waiting; may throw
+  std::optional<double> timeout_seconds;                     // limit for the whole execution, from start()
+  std::optional<double> loop_seconds = kDefaultLoopSeconds;  // limit for each WHILE, from each entry
+  std::function<void()> interrupted;                         // called about every 50 ms while waiting; may throw
 };
 
 // One loop of a program in one execution, summed over all entries.

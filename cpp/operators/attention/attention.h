@@ -10,25 +10,25 @@
 namespace pumice {
 
 // A tensor with any strides, viewed in axis order `perm` (empty: unchanged) and padded with leading axes of size 1 to four.
-Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
+HeadTensor view_heads(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
 
 // Views [batch, seq, heads * size] as [batch, heads, seq, size]; a tensor of rank 4 is unchanged.
-TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
+TensorDesc split_into_heads(const TensorDesc& desc, int64_t heads);
 // Sets the push constants name_batch, name_head and name_row.
-void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
+void set_strides(StepBuilder& step, const std::string& name, const HeadTensor& heads);
 
 // Copies a KV cache from input `from` to output `to`. No copy if the output aliases the input.
 void add_cache_copy(LowerContext& node, size_t from, size_t to);
 
 // The scores that are returned in addition to the output.
-enum class Scores : uint8_t { products, capped, masked, shares };
+enum class Scores : uint8_t { raw, softcapped, masked, probabilities };
 
 // Whether attention reads int8 keys and values directly, which it does if there are few queries.
-bool reads_bytes(const LowerContext& node, const Attention& attention);
+bool reads_int8_kv(const LowerContext& node, const Attention& attention);
 
 // Adds the steps that compute y.
 void add_attention(LowerContext& node, const Attention& attention);
 // Adds the steps that compute y and write the scores, [batch, heads, queries, keys], to `scores`.
-void add_attention(LowerContext& node, const Attention& attention, Scores wanted, const Operand& scores);
+void add_attention(LowerContext& node, const Attention& attention, Scores stage, const Operand& scores);
 
 }  // namespace pumice

@@ -6,9 +6,9 @@
 #include "core/error.h"
 #include "operators/attention/attention.h"
 #include "operators/attention/lowerings.h"
-#include "operators/geometry/index_bounds.h"
 #include "operators/common/split_axes.h"
 #include "operators/common/strided_copy.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/table/flop.h"
 #include "operators/table/row_builders.h"
 
@@ -16,7 +16,7 @@ namespace pumice {
 namespace {
 
 // Inputs and outputs of the ONNX operator.
-enum Input : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kCounts };
+enum Input : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kKvLengths };
 enum Output : size_t { kY, kPresentKey, kPresentValue, kScores };
 
 // Sizes of q, k or v: [batch, heads, seq, size], or [batch, seq, heads * size] with the number of heads as an attribute.
@@ -32,11 +32,12 @@ HeadSizes head_sizes(const Shape& shape, const Attributes& attributes, std::stri
 
 void check_heads(const ShapeContext& node, Input input, std::string_view count) {
   const Shape& shape = node.input(input).shape;
-  const std::string what = "input " + std::to_string(input) + " of shape " + to_string(shape);
-  if (shape.size() != node.input(kQ).shape.size()) node.fail(what + " beside an input 0 of shape " + to_string(node.input(kQ).shape));
+  const std::string description = "input " + std::to_string(input) + " of shape " + to_string(shape);
+  if (shape.size() != node.input(kQ).shape.size())
+    node.fail(description + " beside an input 0 of shape " + to_string(node.input(kQ).shape));
   if (shape.size() == 4) return;
   const int64_t heads = node.attributes().integer(count, 0);
-  if (heads < 1 || shape[2] % heads != 0) node.fail(what + " in " + std::to_string(heads) + " heads ('" + std::string(count) + "')");
+  if (heads < 1 || shape[2] % heads != 0) node.fail(description + " in " + std::to_string(heads) + " heads ('" + std::string(count) + "')");
 }
 
 void check_shape(const ShapeContext& node, Input input, const Shape& expected) {
@@ -45,9 +46,9 @@ void check_shape(const ShapeContext& node, Input input, const Shape& expected) {
               to_string(node.input(input).shape));
 }
 
-int64_t past_of(const ShapeContext& node) {
+int64_t past_length(const ShapeContext& node) {
   if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value are given together");
-  if (node.has(kPastKey) && node.has(kCounts)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
+  if (node.has(kPastKey) && node.has(kKvLengths)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
   if (!node.has(kPastKey)) return 0;
   if (node.input(kPastKey).rank() != 4) node.fail("past_key of rank 4 expected; given " + to_string(node.input(kPastKey).shape));
   return node.input(kPastKey).shape[2];
@@ -82,10 +83,10 @@ void shape_of_attention(ShapeContext& node) {
     node.fail("queries, keys and values do not fit: " + shapes());
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
     node.fail("heads of queries as a multiple of those of keys expected: " + shapes());
-  const int64_t past = past_of(node), keys = checked_add(past, k.rows, "keys");
+  const int64_t past = past_length(node), keys = checked_add(past, k.rows, "keys");
   check_shape(node, kPastKey, {k.batch, k.heads, past, k.size});
   check_shape(node, kPastValue, {k.batch, k.heads, past, v.size});
-  check_shape(node, kCounts, {k.batch});
+  check_shape(node, kKvLengths, {k.batch});
   const Shape scores{q.batch, q.heads, q.rows, keys};
   check_mask(node, scores);
   const bool flat = node.input(kQ).rank() == 3;
@@ -96,21 +97,21 @@ void shape_of_attention(ShapeContext& node) {
 }
 
 // Past and new keys or values concatenated, in the output `present` if requested.
-Heads joined(LowerContext& node, Input input, Input past, Output present) {
-  const TensorDesc now = by_heads(node.input(input), node.attributes->integer("kv_num_heads"));
-  if (!node.has_input(past) && !node.has_output(present)) return heads_of(node, now, node.in(input));
-  Shape shape = now.shape;
+HeadTensor concat_past(LowerContext& node, Input input, Input past, Output present) {
+  const TensorDesc new_desc = split_into_heads(node.input(input), node.attributes->integer("kv_num_heads"));
+  if (!node.has_input(past) && !node.has_output(present)) return view_heads(node, new_desc, node.in(input));
+  Shape shape = new_desc.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
   shape[2] += before;
-  const TensorDesc whole(now.dtype, shape);
+  const TensorDesc whole(new_desc.dtype, shape);
   const Operand target = node.has_output(present) ? node.out(present) : node.temporary(whole.bytes());
-  const bool alone = shape[3] * bits(whole.dtype) % 32 == 0;
+  const bool owns_words = shape[3] * bits(whole.dtype) % 32 == 0;
   if (before > 0)
     add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.in(past)},
-                     {.operand = target, .alone = alone});
-  add_strided_copy(node, whole.dtype, {now.shape, {now.strides, whole.strides}}, {node.in(input)},
-                   {.operand = target, .first = before * shape[3], .alone = alone});
-  return heads_of(node, whole, target);
+                     {.operand = target, .owns_words = owns_words});
+  add_strided_copy(node, whole.dtype, {new_desc.shape, {new_desc.strides, whole.strides}}, {node.in(input)},
+                   {.operand = target, .first = before * shape[3], .owns_words = owns_words});
+  return view_heads(node, whole, target);
 }
 
 AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
@@ -122,7 +123,7 @@ AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
 }
 
 // Sets the range of visible keys, relative to the position after the past keys.
-void limit(Attention& a, const Attributes& attributes, int64_t past) {
+void set_visible_range(Attention& a, const Attributes& attributes, int64_t past) {
   const int64_t before = attributes.integer("left_window_size", -1),
                 after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
   if (before >= 0) a.first = past - before;
@@ -133,14 +134,14 @@ void limit(Attention& a, const Attributes& attributes, int64_t past) {
 
 void lower_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  Attention a{heads_of(node, by_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
-              joined(node, kK, kPastKey, kPresentKey), joined(node, kV, kPastValue, kPresentValue),
-              heads_of(node, by_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
+  Attention a{view_heads(node, split_into_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
+              concat_past(node, kK, kPastKey, kPresentKey), concat_past(node, kV, kPastValue, kPresentValue),
+              view_heads(node, split_into_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
   if (node.has_input(kMask)) a.mask = mask_of(node, node.input(kMask));
-  if (node.has_input(kCounts)) a.counts = dense_input(node, kCounts);
+  if (node.has_input(kKvLengths)) a.kv_lengths = dense_input(node, kKvLengths);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
-  limit(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
+  set_visible_range(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
   if (!node.has_output(kScores)) return add_attention(node, a);
   add_attention(node, a, static_cast<Scores>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
 }
@@ -149,30 +150,31 @@ namespace {
 
 void shape_of_rotary_embedding(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t count = node.attributes().integer("num_heads"), given = node.attributes().integer("rotary_embedding_dim");
+  const int64_t count = node.attributes().integer("num_heads"), requested_dim = node.attributes().integer("rotary_embedding_dim");
   const bool flat = x.size() == 3;
   if (flat && (count < 1 || x[2] % count != 0))
     node.fail("rows of shape " + to_string(x) + " in " + std::to_string(count) + " heads ('num_heads')");
-  const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3], turned = given == 0 ? size : given;
-  if (size % 2 != 0 || turned % 2 != 0 || turned < 0 || turned > size)
-    node.fail(std::to_string(turned) + " elements to turn of heads of " + std::to_string(size) + "; even numbers expected");
+  const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3],
+                rotary_dim = requested_dim == 0 ? size : requested_dim;
+  if (size % 2 != 0 || rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > size)
+    node.fail(std::to_string(rotary_dim) + " elements to turn of heads of " + std::to_string(size) + "; even numbers expected");
   if (node.has(3) && node.input(3).shape != Shape{batch, rows})
     node.fail("position_ids of shape " + to_string(Shape{batch, rows}) + " expected; given " + to_string(node.input(3).shape));
   for (size_t i = 1; i < 3; ++i) {
     const Shape& table = node.input(i).shape;
-    const bool fits = node.has(3) ? table.size() == 2 && table[1] == turned / 2 : table == Shape{batch, rows, turned / 2};
+    const bool fits = node.has(3) ? table.size() == 2 && table[1] == rotary_dim / 2 : table == Shape{batch, rows, rotary_dim / 2};
     if (!fits)
-      node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(turned) +
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(rotary_dim) +
                 " elements to turn in " + to_string(x));
   }
   shape_like_input(node);
 }
 
 // Inputs of recognised attention, after the mask.
-enum RecognisedInput : size_t { kKeySizes = kMask + 1, kValueSizes };
+enum FusedAttentionInput : size_t { kKeySizes = kMask + 1, kValueSizes };
 
 // A shape with permuted axes.
-Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
+Shape permuted(const Shape& shape, const std::vector<int64_t>& axes) {
   Shape result;
   for (const int64_t axis : axes) result.push_back(shape[static_cast<size_t>(axis)]);
   return result;
@@ -189,19 +191,21 @@ std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, si
 void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
   if (!node.has(input)) return;
   shape[1] = heads;
-  const auto given = node.host_integers(input);
-  const bool fits =
-      given.size() == shape.size() && std::ranges::equal(given, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
-  if (!fits || std::ranges::count(given, -1) > 1)
-    node.fail("heads of keys or values repeated to " + to_string(given) + ", where " + to_string(shape) +
+  const auto repeats = node.host_integers(input);
+  const bool fits = repeats.size() == shape.size() &&
+                    std::ranges::equal(repeats, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
+  if (!fits || std::ranges::count(repeats, -1) > 1)
+    node.fail("heads of keys or values repeated to " + to_string(repeats) + ", where " + to_string(shape) +
               " is expected; without fusion that is run as it is written");
 }
 
 // Leading axes of q, k, v and the mask broadcast; with `grouped` they follow the rules of ONNX Attention.
-void shape_of_recognised(ShapeContext& node) {
+void shape_of_fused_attention(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
-  const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
-  const Shape q = seen(kQ, "q_axes"), k = seen(kK, "k_axes"), v = seen(kV, "v_axes");
+  const auto permuted_shape = [&](Input input, std::string_view axes) {
+    return permuted(node.input(input).shape, axes_of(node, axes, rank));
+  };
+  const Shape q = permuted_shape(kQ, "q_axes"), k = permuted_shape(kK, "k_axes"), v = permuted_shape(kV, "v_axes");
   if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
     node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
   if (node.attributes().integer("grouped", 0) != 0) {
@@ -214,7 +218,7 @@ void shape_of_recognised(ShapeContext& node) {
       node.fail("a mask of shape " + to_string(node.input(kMask).shape) + " for scores of shape " + to_string(scores));
     check_repeated(node, kKeySizes, k, q[1]);
     check_repeated(node, kValueSizes, v, q[1]);
-    return node.output(kY, node.input(kQ).dtype, ordered({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
+    return node.output(kY, node.input(kQ).dtype, permuted({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
   }
   const auto leading = [&](const Shape& shape) {
     return Shape(shape.begin(), shape.end() - std::min<std::ptrdiff_t>(2, std::ssize(shape)));
@@ -234,24 +238,24 @@ void shape_of_recognised(ShapeContext& node) {
     node.fail(error.what());
   }
   y.insert(y.end(), {q[rank - 2], v.back()});
-  node.output(kY, node.input(kQ).dtype, ordered(y, axes_of(node, "y_axes", rank)));
+  node.output(kY, node.input(kQ).dtype, permuted(y, axes_of(node, "y_axes", rank)));
 }
 
 // Broadcasts a size of 1 to `size`.
-void broadcast(Heads& heads, size_t axis, int64_t size) {
+void broadcast(HeadTensor& heads, size_t axis, int64_t size) {
   if (heads.sizes[axis] == size) return;
   heads.sizes[axis] = size, heads.strides[axis] = 0;
 }
 
 // Splits by batch and by heads, unless KV heads are shared.
-void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
-  constexpr size_t kMask = 3, kPastKey = 4, kCounts = 6;
+void split_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  constexpr size_t kMask = 3, kPastKey = 4, kKvLengths = 6;
   const bool has_heads = node.input(kData).rank() == 4 && node.input(1).rank() == 4 && node.input(kData).shape[1] == node.input(1).shape[1];
   for (int axis = 0; axis < (has_heads ? 2 : 1); ++axis) {
-    CutAxis& cut = axes.emplace_back(own_axis(node, axis));
+    SplitAxis& split = axes.emplace_back(make_split_axis(node, axis));
     for (size_t i = 1; i < node.inputs.size(); ++i)
       if (node.has_input(i))
-        cut.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kCounts && axis != 0 ? kWhole : axis;
+        split.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kKvLengths && axis != 0 ? kNotSplit : axis;
   }
   // Splits queries if all see the same keys.
   const Attributes& attributes = *node.attributes;
@@ -259,9 +263,9 @@ void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
                       attributes.integer("right_window_size", -1) >= 0;
   if (limits || node.has_input(kPastKey) || node.has_output(1) || node.has_output(2)) return;
   const int row_axis = node.input(kData).rank() - 2;
-  CutAxis& cut = axes.emplace_back(own_axis(node, row_axis));
-  if (node.has_output(3)) cut.outputs[3] = 2;
-  if (node.has_input(kMask)) cut.inputs[kMask] = broadcast_axis(node.input(kMask), 2, 4);
+  SplitAxis& split = axes.emplace_back(make_split_axis(node, row_axis));
+  if (node.has_output(3)) split.outputs[3] = 2;
+  if (node.has_input(kMask)) split.inputs[kMask] = broadcast_axis(node.input(kMask), 2, 4);
 }
 
 uint64_t onnx_attention_flop(const LowerContext& node) {
@@ -269,51 +273,51 @@ uint64_t onnx_attention_flop(const LowerContext& node) {
   return attention_flop(node, keys[keys.size() - 2] + (node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0));
 }
 
-uint64_t recognised_attention_flop(const LowerContext& node) {
+uint64_t fused_attention_flop(const LowerContext& node) {
   const std::vector<int64_t> axes = node.attributes->integers("k_axes");
   return attention_flop(node, node.input(kK).shape[static_cast<size_t>(axes[axes.size() - 2])]);
 }
 
 // Splits along the axes before rows and elements.
-void cut_recognised_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_fused_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const Attributes& attributes = *node.attributes;
   if (attributes.integer("grouped") != 0 || attributes.integer("short_mask") != 0) return;
   const std::vector<int64_t> q = attributes.integers("q_axes"), k = attributes.integers("k_axes"), v = attributes.integers("v_axes"),
                              y = attributes.integers("y_axes");
   if (k.size() != q.size() || v.size() != q.size() || y.size() != q.size()) return;
-  const auto axis_of = [](const std::vector<int64_t>& order, size_t place) { return static_cast<int>(order[place]); };
-  for (size_t place = 0; place + 2 < q.size(); ++place) {
-    CutAxis& cut = axes.emplace_back(own_axis(node, axis_of(q, place)));
-    cut.inputs[1] = axis_of(k, place), cut.inputs[2] = axis_of(v, place);
-    cut.outputs = {axis_of(y, place)};
-    if (node.has_input(3)) cut.inputs[3] = broadcast_axis(node.input(3), static_cast<int>(place), static_cast<int>(q.size()));
+  const auto axis_of = [](const std::vector<int64_t>& order, size_t position) { return static_cast<int>(order[position]); };
+  for (size_t position = 0; position + 2 < q.size(); ++position) {
+    SplitAxis& split = axes.emplace_back(make_split_axis(node, axis_of(q, position)));
+    split.inputs[1] = axis_of(k, position), split.inputs[2] = axis_of(v, position);
+    split.outputs = {axis_of(y, position)};
+    if (node.has_input(3)) split.inputs[3] = broadcast_axis(node.input(3), static_cast<int>(position), static_cast<int>(q.size()));
   }
 }
 
 }  // namespace
 
-void lower_recognised_attention(LowerContext& node) {
+void lower_fused_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  const auto side = [&](Input input, std::string_view axes) {
-    return heads_of(node, node.input(input), node.in(input), attributes.integers(axes));
+  const auto view = [&](Input input, std::string_view axes) {
+    return view_heads(node, node.input(input), node.in(input), attributes.integers(axes));
   };
   const auto y_axes = attributes.integers("y_axes");
-  std::vector<int64_t> places(y_axes.size());
-  for (size_t i = 0; i < y_axes.size(); ++i) places[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
-  Attention a{side(kQ, "q_axes"), side(kK, "k_axes"), side(kV, "v_axes"), heads_of(node, node.output(kY), node.out(kY), places)};
+  std::vector<int64_t> y_perm(y_axes.size());
+  for (size_t i = 0; i < y_axes.size(); ++i) y_perm[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
+  Attention a{view(kQ, "q_axes"), view(kK, "k_axes"), view(kV, "v_axes"), view_heads(node, node.output(kY), node.out(kY), y_perm)};
   const bool grouped = attributes.integer("grouped", 0) != 0;
-  for (Heads* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
+  for (HeadTensor* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
   broadcast(a.q, 1, a.y.heads());
   if (!grouped && a.k.heads() != a.v.heads())
-    for (Heads* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
+    for (HeadTensor* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
   if (node.has_input(kMask)) {
     a.mask = mask_of(node, node.input(kMask));
     if (attributes.integer("short_mask", 0) == 0) a.mask->keys = a.k.rows();
-    a.mask->hides = attributes.integer("mask_hides") != 0;
-    a.mask->hidden = attributes.real("hidden");
+    a.mask->true_is_masked = attributes.integer("mask_hides") != 0;
+    a.mask->masked_score = attributes.real("hidden");
   }
   a.softcap = attributes.real("softcap", 0);
-  limit(a, attributes, 0);
+  set_visible_range(a, attributes, 0);
   a.scale = attributes.real("scale");
   a.zero_empty = attributes.integer("zero_empty") != 0;
   const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
@@ -324,7 +328,7 @@ void lower_recognised_attention(LowerContext& node) {
   add_attention(node, a);
 }
 
-Rows attention_decode() {
+OperatorRows attention_operators() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   return {
@@ -349,9 +353,9 @@ Rows attention_decode() {
        .shape = shape_of_attention,
        .lower = lower_attention,
        .flop = onnx_attention_flop,
-       .indices = lengths_of_keys,
-       .strides = RowStrides::any_in,
-       .cut = cut_attentions,
+       .indices = key_length_bounds,
+       .strides = StrideSupport::any_in,
+       .split = split_attention,
        .epilogue = true},
       {.name = "RotaryEmbedding",
        .skeleton = Skeleton::index_map,
@@ -362,9 +366,9 @@ Rows attention_decode() {
                   .max_rank = 4},
        .shape = shape_of_rotary_embedding,
        .lower = lower_rotary_embedding,
-       .indices = indices_of_places,
-       .strides = RowStrides::any_in,
-       .permuted_inputs = host_bits(0)},
+       .indices = position_id_bounds,
+       .strides = StrideSupport::any_in,
+       .permuted_inputs = input_bits(0)},
       // Fuses RotaryEmbedding of queries and keys with TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
        .skeleton = Skeleton::index_map,
@@ -374,10 +378,10 @@ Rows attention_decode() {
                   .attributes = {integer("interleaved", 0), integer("rotary_embedding_dim", 0)},
                   .min_rank = 4,
                   .max_rank = 4},
-       .shape = shape_of_rotary_caches,
-       .lower = lower_rotary_caches,
-       .strides = RowStrides::any_in,
-       .permuted_inputs = host_bits(0, 1, 2)},
+       .shape = shape_of_rotary_kv_cache,
+       .lower = lower_rotary_kv_cache,
+       .strides = StrideSupport::any_in,
+       .permuted_inputs = input_bits(0, 1, 2)},
       // Attention recognised in a graph of primitive operators. Attributes: the axis order that gives q, k and v as [.., rows, size], and
       // the axis order of the output.
       {.name = "pumice::Attention",
@@ -398,13 +402,13 @@ Rows attention_decode() {
                                  integer("zero_empty", 0)},
                   .min_rank = 2,
                   .max_rank = 4},
-       .shape = shape_of_recognised,
-       .lower = lower_recognised_attention,
-       .flop = recognised_attention_flop,
-       .host_inputs = ~host_bits(kQ, kK, kV, kMask),
-       .strides = RowStrides::any_in,
-       .permuted_inputs = host_bits(kQ, kK, kV),
-       .cut = cut_recognised_attentions,
+       .shape = shape_of_fused_attention,
+       .lower = lower_fused_attention,
+       .flop = fused_attention_flop,
+       .host_inputs = ~input_bits(kQ, kK, kV, kMask),
+       .strides = StrideSupport::any_in,
+       .permuted_inputs = input_bits(kQ, kK, kV),
+       .split = split_fused_attention,
        .epilogue = true}};
 }
 

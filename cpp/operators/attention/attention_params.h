@@ -11,42 +11,42 @@
 namespace pumice {
 
 // A tensor viewed as [batch, heads, rows, size]; elements of the last axis are contiguous.
-struct Heads {
+struct HeadTensor {
   Operand operand;
   std::array<int64_t, 4> sizes;
   std::array<int64_t, 3> strides;  // strides of the first three axes, in elements
-  uint64_t phase = 0;              // byte distance of its start from the preceding 16-byte boundary
+  uint64_t misalignment = 0;       // byte distance of its start from the preceding 16-byte boundary
   int64_t first = 0;               // index of its first element, if it is a part of a tensor
 
   int64_t batch() const { return sizes[0]; }
   int64_t heads() const { return sizes[1]; }
   int64_t rows() const { return sizes[2]; }
   int64_t size() const { return sizes[3]; }
-  int64_t span() const;                               // number of elements from the first to the last
-  bool in_vectors(DType dtype, int64_t width) const;  // whether rows are aligned vectors of `width` elements
+  int64_t span() const;                                        // number of elements from the first to the last
+  bool has_aligned_vectors(DType dtype, int64_t width) const;  // whether rows are aligned vectors of `width` elements
 };
 
 struct AttentionMask {
   Operand operand;
-  bool is_bool = false, hides = false;                       // hides: true means masked out
-  double hidden = -std::numeric_limits<double>::infinity();  // score of keys that a bool mask hides
-  std::array<int64_t, 4> strides{};                          // stride is 0 on broadcast axes
-  int64_t keys = 0;                                          // keys from this index on are masked out
-  int64_t first = 0;                                         // index of its first element
+  bool is_bool = false, true_is_masked = false;                    // hides: true means masked out
+  double masked_score = -std::numeric_limits<double>::infinity();  // score of keys that a bool mask hides
+  std::array<int64_t, 4> strides{};                                // stride is 0 on broadcast axes
+  int64_t keys = 0;                                                // keys from this index on are masked out
+  int64_t first = 0;                                               // index of its first element
 };
 
 struct Attention {
-  Heads q, k, v, y;  // the number of q's heads is a multiple of that of k and v
+  HeadTensor q, k, v, y;  // the number of q's heads is a multiple of that of k and v
   std::optional<AttentionMask> mask = {};
-  std::optional<Operand> counts = {};              // int64 kv_len of each batch item; query positions then count back from its end
-  int64_t first_count = 0;                         // index of the first batch item
+  std::optional<Operand> kv_lengths = {};          // int64 kv_len of each batch item; query positions then count back from its end
+  int64_t first_kv_length = 0;                     // index of the first batch item
   double scale = 1, softcap = 0;                   // softcap 0: none
   int64_t first = -kUnbounded, last = kUnbounded;  // query i attends to keys i + first .. i + last
   // int8 keys and values, with a scale per row of a head; rows are contiguous.
   std::optional<Operand> k_scales = {}, v_scales = {};
   bool zero_empty = true;  // if true, a query without visible keys produces zeros; if false, NaN
 
-  bool in_bytes() const { return k_scales.has_value(); }
+  bool has_int8_kv() const { return k_scales.has_value(); }
 
   static constexpr int64_t kUnbounded = int64_t{1} << 30;
 };

@@ -9,14 +9,14 @@ namespace pumice {
 
 // Some batch items, heads and queries of an attention. Its rows are contiguous in the dense [batch, heads, queries] of the whole attention,
 // starting at row `first`, unless it has only some of the queries of several heads.
-struct AttentionPart {
+struct AttentionSlice {
   Attention attention;
   int64_t first = 0;
 };
 
 // Splits the queries of an attention in half.
-std::vector<AttentionPart> row_parts(const Attention& whole);
+std::vector<AttentionSlice> split_queries(const Attention& whole);
 // Splits the batch in half, or the heads if there is one batch item, or the queries if there is one head. Empty for a single query.
-std::vector<AttentionPart> dense_parts(const Attention& whole);
+std::vector<AttentionSlice> split_batch_or_heads(const Attention& whole);
 
 }  // namespace pumice

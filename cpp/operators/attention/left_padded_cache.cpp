@@ -6,56 +6,62 @@
 namespace pumice {
 namespace {
 
-struct Joined {
+struct LeftPadInput {
   enum : size_t { cache, rows, past, scales };
 };
 
 }  // namespace
 
-void shape_of_joined_rows(ShapeContext& node) {
-  const Shape &cache = node.input(Joined::cache).shape, &rows = node.input(Joined::rows).shape;
+void shape_of_left_padded_cache(ShapeContext& node) {
+  const Shape &cache = node.input(LeftPadInput::cache).shape, &rows = node.input(LeftPadInput::rows).shape;
   if (cache.size() != 4 || rows.size() != 4 || cache[0] != rows[0] || cache[1] != rows[1] || cache[3] != rows[3])
     node.fail("a cache and rows of as many and as large heads expected; given " + to_string(cache) + " and " + to_string(rows));
   if (rows[2] > cache[2])
     node.fail("at most as many rows as the cache has, " + std::to_string(cache[2]) + ", expected; given " + std::to_string(rows[2]));
-  if (node.input(Joined::past).shape != Shape{cache[0]})
-    node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(Joined::past).shape));
-  const bool in_bytes = node.input(Joined::cache).dtype == DType::int8;
-  if (in_bytes != node.has(Joined::scales))
+  if (node.input(LeftPadInput::past).shape != Shape{cache[0]})
+    node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(LeftPadInput::past).shape));
+  const bool is_int8 = node.input(LeftPadInput::cache).dtype == DType::int8;
+  if (is_int8 != node.has(LeftPadInput::scales))
     node.fail("scales beside a cache of int8 and beside no other expected; given a cache of " +
-              std::string(name(node.input(Joined::cache).dtype)) + (in_bytes ? " without scales" : " with scales"));
-  if (in_bytes) {
-    check_bytes(node, Joined::cache);
-    check_scales(node, Joined::cache, Joined::scales);
-  } else if (node.input(Joined::cache).dtype != node.input(Joined::rows).dtype) {
-    node.fail("a cache and rows of one dtype expected; given " + std::string(name(node.input(Joined::cache).dtype)) + " and " +
-              std::string(name(node.input(Joined::rows).dtype)));
+              std::string(name(node.input(LeftPadInput::cache).dtype)) + (is_int8 ? " without scales" : " with scales"));
+  if (is_int8) {
+    check_int8_cache(node, LeftPadInput::cache);
+    check_scales(node, LeftPadInput::cache, LeftPadInput::scales);
+  } else if (node.input(LeftPadInput::cache).dtype != node.input(LeftPadInput::rows).dtype) {
+    node.fail("a cache and rows of one dtype expected; given " + std::string(name(node.input(LeftPadInput::cache).dtype)) + " and " +
+              std::string(name(node.input(LeftPadInput::rows).dtype)));
   }
-  node.output(0, node.input(Joined::rows).dtype, {cache[0], cache[1], cache[2], cache[3]});
+  node.output(0, node.input(LeftPadInput::rows).dtype, {cache[0], cache[1], cache[2], cache[3]});
 }
 
-void lower_joined_rows(LowerContext& node) {
-  const TensorDesc& made = node.output(0);
-  if (made.elements() == 0) return;
-  const bool in_bytes = node.has_input(Joined::scales);
-  const DType stored = in_bytes ? DType::int8 : node.float_dtype;
-  const TensorDesc& given = node.input(Joined::cache);
-  const Heads cache = in_bytes ? cache_bytes(node, Joined::cache)
-                               : heads_of(node, TensorDesc(given.dtype, given.shape), dense_input(node, Joined::cache)),
-              rows = heads_of(node, node.input(Joined::rows), node.in(Joined::rows)), y = heads_of(node, made, node.out(0));
-  const auto in_items = [&](int64_t elements) {
-    return cache.in_vectors(stored, elements) && rows.in_vectors(node.float_dtype, elements) && y.in_vectors(node.float_dtype, elements);
+void lower_left_padded_cache(LowerContext& node) {
+  const TensorDesc& result = node.output(0);
+  if (result.elements() == 0) return;
+  const bool is_int8 = node.has_input(LeftPadInput::scales);
+  const DType stored = is_int8 ? DType::int8 : node.float_dtype;
+  const TensorDesc& cache_desc = node.input(LeftPadInput::cache);
+  const HeadTensor cache = is_int8
+                               ? aligned_int8_cache(node, LeftPadInput::cache)
+                               : view_heads(node, TensorDesc(cache_desc.dtype, cache_desc.shape), dense_input(node, LeftPadInput::cache)),
+                   rows = view_heads(node, node.input(LeftPadInput::rows), node.in(LeftPadInput::rows)),
+                   y = view_heads(node, result, node.out(0));
+  const auto has_vectors = [&](int64_t elements) {
+    return cache.has_aligned_vectors(stored, elements) && rows.has_aligned_vectors(node.float_dtype, elements) &&
+           y.has_aligned_vectors(node.float_dtype, elements);
   };
-  const int64_t in_words = 128 / static_cast<int64_t>(bits(node.float_dtype));  // number of elements in 16 bytes
-  const bool words = !in_bytes && in_items(in_words), fours = in_bytes && in_items(4);
-  const int64_t items = made.shape[3] / (words ? in_words : fours ? 4 : 1);
-  const Macros macros{{"WORDS", words ? "1" : "0"}, {"VEC4", fours ? "1" : "0"}, {"INT8", in_bytes ? "1" : "0"}};
-  StepBuilder step(node.kernel("left_padded_cache.comp", node.float_dtype, macros, {{"ITEMS", items}}));
-  step.bind("cache", cache.operand).bind("x", rows.operand).bind("past", dense_input(node, Joined::past)).bind("y", node.out(0));
-  if (in_bytes) step.bind("scales", dense_input(node, Joined::scales));
+  const int64_t elements_per_16_bytes = 128 / static_cast<int64_t>(bits(node.float_dtype));  // number of elements in 16 bytes
+  const bool is_16_bytes = !is_int8 && has_vectors(elements_per_16_bytes), is_vec4 = is_int8 && has_vectors(4);
+  const int64_t items = result.shape[3] / (is_16_bytes ? elements_per_16_bytes : is_vec4 ? 4 : 1);
+  const Macros macros{{"LOAD_16_BYTES", is_16_bytes ? "1" : "0"}, {"VEC4", is_vec4 ? "1" : "0"}, {"INT8", is_int8 ? "1" : "0"}};
+  StepBuilder step(node.kernel("left_padded_cache.comp", node.float_dtype, macros, {{"ITEMS_PER_ROW", items}}));
+  step.bind("cache", cache.operand).bind("x", rows.operand).bind("past", dense_input(node, LeftPadInput::past)).bind("y", node.out(0));
+  if (is_int8) step.bind("scales", dense_input(node, LeftPadInput::scales));
   set_strides(step, "x", rows);
-  step.set("rows", node.input(Joined::rows).shape[2]).set("room", given.shape[2]).set("heads", made.shape[1]).set("images", made.shape[0]);
-  const auto count = [&](size_t axis) { return static_cast<uint64_t>(made.shape[axis]); };
+  step.set("rows", node.input(LeftPadInput::rows).shape[2])
+      .set("capacity", cache_desc.shape[2])
+      .set("heads", result.shape[1])
+      .set("num_batches", result.shape[0]);
+  const auto count = [&](size_t axis) { return static_cast<uint64_t>(result.shape[axis]); };
   node.add(step.threads(static_cast<uint64_t>(items) * count(2), count(1), count(0)).build());
 }
 

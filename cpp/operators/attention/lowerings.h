@@ -7,9 +7,9 @@
 namespace pumice {
 
 void lower_attention(LowerContext& node);
-void lower_recognised_attention(LowerContext& node);
+void lower_fused_attention(LowerContext& node);
 void lower_rotary_embedding(LowerContext& node);
-void lower_rotary_caches(LowerContext& node);
-void shape_of_rotary_caches(ShapeContext& node);
+void lower_rotary_kv_cache(LowerContext& node);
+void shape_of_rotary_kv_cache(ShapeContext& node);
 
 }  // namespace pumice

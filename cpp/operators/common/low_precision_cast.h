@@ -5,9 +5,9 @@
 
 namespace pumice {
 
-// Macros of shaders/include/low_precision.glsl for a dtype of kNarrow.
-Macros narrow_macros(DType dtype);
+// Macros of shaders/include/low_precision.glsl for a dtype of kLowBit.
+Macros low_precision_macros(DType dtype);
 // Lowers a Cast or CastLike from or to a sub-word dtype.
-void lower_narrow_cast(LowerContext& node);
+void lower_low_precision_cast(LowerContext& node);
 
 }  // namespace pumice

@@ -4,18 +4,18 @@
 
 namespace pumice {
 
-void MixedArrays::tell(Macros& kernel) const {
-  kernel.insert(kernel.end(), macros.begin(), macros.end());
+void MixedPrecisionArrays::append_to(Macros& kernel_macros) const {
+  kernel_macros.insert(kernel_macros.end(), macros.begin(), macros.end());
 }
 
-MixedArrays mixed_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays) {
-  MixedArrays made;
+MixedPrecisionArrays mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays) {
+  MixedPrecisionArrays result;
   for (const auto& [letter, dtype] : arrays)
-    if (is_half_width(dtype)) made.storage = dtype;
-  if (made.storage == DType::float32) return made;
+    if (is_16bit_float(dtype)) result.storage = dtype;
+  if (result.storage == DType::float32) return result;
   for (const auto& [letter, dtype] : arrays)
-    if (dtype == DType::float32) made.macros.emplace_back(std::string(letter) + "_FLOAT", "1");
-  return made;
+    if (dtype == DType::float32) result.macros.emplace_back(std::string(letter) + "_FLOAT", "1");
+  return result;
 }
 
 }  // namespace pumice

@@ -11,13 +11,13 @@
 namespace pumice {
 
 // The storage type of a kernel (the 16-bit type if any array has one), and macros for the arrays that are float32 instead.
-struct MixedArrays {
+struct MixedPrecisionArrays {
   DType storage = DType::float32;
   Macros macros = {};
-  void tell(Macros& kernel) const;  // appends the macros to a kernel's macros
+  void append_to(Macros& kernel_macros) const;  // appends the macros to a kernel's macros
 };
 
 // `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than working floats are ignored.
-MixedArrays mixed_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
+MixedPrecisionArrays mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
 
 }  // namespace pumice

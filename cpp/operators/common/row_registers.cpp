@@ -10,74 +10,82 @@
 namespace pumice {
 namespace {
 
-// Teams by increasing size, each for rows of up to `most` vec4s.
-struct Team {
-  int64_t team, teams, most;
+// Groups by increasing size, each for rows of up to `max_vec4` vec4s.
+struct ThreadGroup {
+  int64_t threads, rows_per_group, max_vec4;
 };
-constexpr Team kTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
-constexpr int64_t kShortTeam = 16, kMostShort = 512;  // number of invocations that share an uncached row, and maximum size of the row
-constexpr Team kHalvesTeams[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
+constexpr ThreadGroup kThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr int64_t kShortRowThreads = 16,
+                  kMaxShortRow = 512;  // number of invocations that share an uncached row, and maximum size of the row
+constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
 
-bool begins_in_fours(const LowerContext& node) {
-  return node.input_phase(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
+bool is_vec4_aligned(const LowerContext& node) {
+  return node.input_misalignment(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
 }
 
-Macros HeldRows::macros() const {
+Macros RowRegisters::macros() const {
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
-  return {{"TEAM", number(team)}, {"TEAMS", number(teams)}, {"HELD", number(held)}, {"HOLDS_HALVES", halves ? "1" : "0"}};
+  return {{"GROUP_THREADS", number(threads)},
+          {"THREAD_GROUPS", number(rows_per_group)},
+          {"ITEMS_PER_THREAD", number(registers)},
+          {"HOLDS_FP16", fp16 ? "1" : "0"}};
 }
 
-std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps) {
-  if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
+std::optional<RowRegisters> plan_row_registers(const LowerContext& node, int64_t size, bool is_read_only) {
+  if (node.prefers_cpu_kernels() || size % 4 != 0 || !is_vec4_aligned(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
-  const bool halves = keeps && is_half_width(node.input(0).dtype);
+  const bool fp16 = is_read_only && is_16bit_float(node.input(0).dtype);
   // Without subgroup operations, a large thread group must be a whole workgroup: see include/thread_group.glsl.
-  const auto meets = [&](const Team& team) { return node.subgroup() > 0 || team.team <= 16 || team.teams == 1; };
-  for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
-    if (size / 4 <= team.most && team.team * team.teams <= largest && meets(team))
-      return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team)))),
-                      halves};
+  const auto can_reduce = [&](const ThreadGroup& threads) {
+    return node.subgroup() > 0 || threads.threads <= 16 || threads.rows_per_group == 1;
+  };
+  for (const ThreadGroup& threads : fp16 ? std::span<const ThreadGroup>(kFp16ThreadGroups) : kThreadGroups)
+    if (size / 4 <= threads.max_vec4 && threads.threads * threads.rows_per_group <= largest && can_reduce(threads))
+      return RowRegisters{threads.threads, threads.rows_per_group,
+                          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
   return {};
 }
 
 bool has_short_rows(const NodeContext& node, int64_t size) {
-  return !node.prefers_lanes() && size <= kMostShort;
+  return !node.prefers_cpu_kernels() && size <= kMaxShortRow;
 }
 
-uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
-  return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortTeam) : rows);
+uint64_t row_workgroups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
+  return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortRowThreads) : rows);
 }
 
-int64_t meeting_additions(int64_t team, int64_t subgroup, bool lanes) {
-  constexpr int64_t kSixteen = 16;
-  if (lanes) return 7;  // the eight lanes are added one after the other
-  const auto halvings = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
-  if (subgroup > 0) return halvings(std::min(team, subgroup)) + std::max<int64_t>(team / subgroup - 1, 0);
-  return (team > kSixteen ? team / kSixteen - 1 : 0) + kSixteen - 1;
+int64_t reduction_additions(int64_t threads, int64_t subgroup, bool is_cpu) {
+  constexpr int64_t kShortRowGroup = 16;
+  if (is_cpu) return 7;  // the eight lanes are added one after the other
+  const auto log2_of = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
+  if (subgroup > 0) return log2_of(std::min(threads, subgroup)) + std::max<int64_t>(threads / subgroup - 1, 0);
+  return (threads > kShortRowGroup ? threads / kShortRowGroup - 1 : 0) + kShortRowGroup - 1;
 }
 
-int64_t held_additions(const NodeContext& node, const HeldRows& how) {
+int64_t row_register_additions(const NodeContext& node, const RowRegisters& plan) {
   constexpr int64_t kFour = 4;  // additions per vec4: at most one product and three additions
-  return kFour + how.held + meeting_additions(how.team, node.subgroup(), false);
+  return kFour + plan.registers + reduction_additions(plan.threads, node.subgroup(), false);
 }
 
-int64_t row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size) {
-  const int64_t team = has_short_rows ? kShortTeam : static_cast<int64_t>(kernel.local_size()[0]);
-  return ceil_div(size, team) + meeting_additions(team, 0, node.prefers_lanes());
+int64_t row_loop_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size) {
+  const int64_t threads = has_short_rows ? kShortRowThreads : static_cast<int64_t>(kernel.local_size()[0]);
+  return ceil_div(size, threads) + reduction_additions(threads, 0, node.prefers_cpu_kernels());
 }
 
-StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {
-  const Macros more = how.macros();
+StepBuilder make_row_register_step(const LowerContext& node, const RowRegisters& plan, std::string_view shader, Macros macros, int64_t rows,
+                                   int64_t size) {
+  const Macros more = plan.macros();
   macros.insert(macros.end(), more.begin(), more.end());
   macros.emplace_back("SUBGROUP", std::to_string(node.subgroup()));
   const DType dtype = node.input(0).dtype;
-  const MixedArrays arrays = mixed_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
-  arrays.tell(macros);
+  const MixedPrecisionArrays arrays =
+      mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
+  arrays.append_to(macros);
   StepBuilder step(node.kernel(shader, arrays.storage, macros));
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("quads", size / 4);
-  step.groups(static_cast<uint64_t>(ceil_div(rows, how.teams)));
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("vec4_per_row", size / 4);
+  step.groups(static_cast<uint64_t>(ceil_div(rows, plan.rows_per_group)));
   return step;
 }
 

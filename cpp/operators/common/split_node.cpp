@@ -17,11 +17,11 @@ namespace {
 
 using Lower = void (*)(LowerContext&);
 
-constexpr int64_t kGrain = 16;  // alignment of parts of an output in bytes, so that kernels can write whole vectors
+constexpr int64_t kChunkAlignment = 16;  // alignment of parts of an output in bytes, so that kernels can write whole vectors
 
 // Snapshot of a node's lowering, for rewind().
-struct Mark {
-  explicit Mark(const LoweredNode& node)
+struct LoweringMark {
+  explicit LoweringMark(const LoweredNode& node)
       : steps(node.steps.size()), temporaries(node.temporaries.size()), blocks(node.host_blocks.size()) {}
   void rewind(LoweredNode& node) const {
     node.steps.resize(steps);
@@ -39,13 +39,13 @@ bool is_packed_weight(const LowerContext& node, size_t input) {
 uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
   switch (operand.place) {
-    case Place::input:
+    case MemoryKind::input:
       return is_packed_weight(node, operand.index) || !node.has_input(operand.index) ? 0 : rest(node.input(operand.index).bytes());
-    case Place::output:
+    case MemoryKind::output:
       return node.has_output(operand.index) ? rest(node.output(operand.index).bytes()) : 0;
-    case Place::temporary:
+    case MemoryKind::temporary:
       return rest(node.temporaries.at(operand.index));
-    case Place::host:
+    case MemoryKind::host:
       return rest(node.host_blocks.at(operand.index).size());
     default:
       return 0;
@@ -53,33 +53,34 @@ uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
 }
 
 // Largest size that a step binds of an operand.
-uint64_t most_bound(const LowerContext& node, const Mark& mark) {
-  uint64_t most = 0;
+uint64_t max_bound_bytes(const LowerContext& node, const LoweringMark& mark) {
+  uint64_t max_bytes = 0;
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
-    for (const Operand& operand : node.steps[i].operands) most = std::max(most, operand.bytes ? operand.bytes : bytes_of(node, operand));
-  return most;
+    for (const Operand& operand : node.steps[i].operands)
+      max_bytes = std::max(max_bytes, operand.bytes ? operand.bytes : bytes_of(node, operand));
+  return max_bytes;
 }
 
 // Sets `bytes` of operands that are accessed completely, because a tensor's memory may be larger than the tensor.
-void settle_bytes(LowerContext& node, const Mark& mark) {
+void set_full_ranges(LowerContext& node, const LoweringMark& mark) {
   for (size_t i = mark.steps; i < node.steps.size(); ++i)
     for (Operand& operand : node.steps[i].operands)
-      if (operand.bytes == 0 && (operand.place == Place::input || operand.place == Place::output))
-        operand.bytes = round_up(bytes_of(node, operand), uint64_t{kGrain});
+      if (operand.bytes == 0 && (operand.place == MemoryKind::input || operand.place == MemoryKind::output))
+        operand.bytes = round_up(bytes_of(node, operand), uint64_t{kChunkAlignment});
 }
 
 // A tensor of the node and the axis to split.
-struct CutTensor {
+struct SplitTensor {
   bool is_input;
   size_t index;
   const TensorDesc* desc;
-  int axis;  // or kWhole
+  int axis;  // or kNotSplit
 };
 
 // A node split along one axis.
-class Cutting {
+class NodeSplit {
  public:
-  Cutting(LowerContext& node, Lower by, const CutAxis& axis) : node_(node), lower_(by), axis_(axis) {
+  NodeSplit(LowerContext& node, Lower by, const SplitAxis& axis) : node_(node), lower_(by), axis_(axis) {
     const auto add = [&](bool is_input, size_t i, const std::optional<TensorDesc>& desc, int along) {
       if (desc) tensors_.push_back({is_input, i, &*desc, along});
     };
@@ -93,86 +94,87 @@ class Cutting {
   bool is_possible() const {
     if (axis_.size < 2) return false;
     for (size_t j = 0; j < axis_.outputs.size(); ++j)
-      if (axis_.outputs[j] == kWhole && node_.has_output(j)) return false;
+      if (axis_.outputs[j] == kNotSplit && node_.has_output(j)) return false;
     for (size_t i = 0; i < axis_.inputs.size(); ++i)
-      if (axis_.inputs[i] != kWhole && is_packed_weight(node_, i) && !is_packed_vector(i)) return false;
+      if (axis_.inputs[i] != kNotSplit && is_packed_weight(node_, i) && !is_packed_vector(i)) return false;
     return !axis_.window || keeps_packing();
   }
 
   // Whether a split reduces a tensor that is too large.
-  bool shrinks_excess(int64_t room) const {
-    return std::ranges::any_of(tensors_, [&](const CutTensor& tensor) {
-      return bytes_with(tensor, axis_.size) > room && bytes_with(tensor, 1) < bytes_with(tensor, axis_.size);
+  bool shrinks_oversized(int64_t max_bytes) const {
+    return std::ranges::any_of(tensors_, [&](const SplitTensor& tensor) {
+      return chunk_bytes(tensor, axis_.size) > max_bytes && chunk_bytes(tensor, 1) < chunk_bytes(tensor, axis_.size);
     });
   }
 
   // Size of a part: at most half, and small enough for all tensors that can be made to fit.
-  int64_t part_size(int64_t room) const {
+  int64_t chunk_size(int64_t max_bytes) const {
     const auto fits = [&](int64_t count) {
-      return std::ranges::all_of(
-          tensors_, [&](const CutTensor& tensor) { return bytes_with(tensor, count) <= room || bytes_with(tensor, 1) > room; });
+      return std::ranges::all_of(tensors_, [&](const SplitTensor& tensor) {
+        return chunk_bytes(tensor, count) <= max_bytes || chunk_bytes(tensor, 1) > max_bytes;
+      });
     };
-    int64_t least = 1, most = ceil_div(axis_.size, int64_t{2});
-    while (least < most) {
-      const int64_t middle = (least + most + 1) / 2;
+    int64_t low = 1, high = ceil_div(axis_.size, int64_t{2});
+    while (low < high) {
+      const int64_t middle = (low + high + 1) / 2;
       if (fits(middle))
-        least = middle;
+        low = middle;
       else
-        most = middle - 1;
+        high = middle - 1;
     }
     const int64_t grain = aligned_size();
-    return least >= grain ? least / grain * grain : least;
+    return low >= grain ? low / grain * grain : low;
   }
 
   // Adds the steps of one part. Returns false if the row cannot compute this part. `bound`: bytes that the unsplit steps bind.
-  bool lower(const AxisPart& made, uint64_t bound) {
-    LowerContext part = node_;
-    part.steps.clear(), part.temporaries.clear(), part.host_blocks.clear();
-    part.additions = 0;
-    part.memo = nullptr;
-    part.whole_bound = bound;
-    part.input_phases.resize(part.inputs.size(), 0);
-    part.residual_operand.reset();
+  bool lower(const AxisRange& range, uint64_t bound) {
+    LowerContext chunk = node_;
+    chunk.steps.clear(), chunk.temporaries.clear(), chunk.host_blocks.clear();
+    chunk.additions = 0;
+    chunk.memo = nullptr;
+    chunk.unsplit_bytes = bound;
+    chunk.input_misalignments.resize(chunk.inputs.size(), 0);
+    chunk.residual_operand.reset();
     Attributes attributes = *node_.attributes;
     if (axis_.window) {
-      if (axis_.window->read_inside(made).count <= 0) return false;
-      axis_.window->set_pads(made, attributes);
+      if (axis_.window->clamped_input_range(range).count <= 0) return false;
+      axis_.window->set_pads(range, attributes);
     }
-    if (!axis_.counts.empty()) attributes.set(std::string(axis_.counts), made.count);
-    part.attributes = &attributes;
+    if (!axis_.counts.empty()) attributes.set(std::string(axis_.counts), range.count);
+    chunk.attributes = &attributes;
     std::vector<Operand> inputs, outputs;
     for (size_t i = 0; i < node_.inputs.size(); ++i) inputs.push_back(node_.in(i));
     for (size_t j = 0; j < node_.outputs.size(); ++j) outputs.push_back(node_.out(j));
-    for (const CutTensor& tensor : tensors_) {
-      const int64_t first = first_of(tensor, made);
-      TensorDesc desc = part_desc(tensor, made);
-      if (tensor.is_input && tensor.axis != kWhole) {
-        inputs[tensor.index] = source(tensor, first, desc, part.input_phases[tensor.index]);
-        part.hosts[tensor.index] = nullptr;
-        part.inputs[tensor.index] = std::move(desc);
+    for (const SplitTensor& tensor : tensors_) {
+      const int64_t first = chunk_offset(tensor, range);
+      TensorDesc desc = chunk_desc(tensor, range);
+      if (tensor.is_input && tensor.axis != kNotSplit) {
+        inputs[tensor.index] = input_operand(tensor, first, desc, chunk.input_misalignments[tensor.index]);
+        chunk.hosts[tensor.index] = nullptr;
+        chunk.inputs[tensor.index] = std::move(desc);
       } else if (!tensor.is_input) {
-        outputs[tensor.index] = target(tensor, made, first, desc);
-        part.outputs[tensor.index] = std::move(desc);
+        outputs[tensor.index] = output_operand(tensor, range, first, desc);
+        chunk.outputs[tensor.index] = std::move(desc);
       }
     }
-    if (!has_its_shape(part)) return false;
-    lower_ == lower_residual ? lower_in_parts(part, lower_residual) : lower_strided(part);
-    node_.epilogue_read = node_.epilogue_read || part.epilogue_read;
-    node_.residual_read = node_.residual_read || part.residual_read;
-    adopt(node_, part, inputs, outputs);
-    node_.tell_additions(part.additions > 0 ? part.additions : kAsLongAsTheSum);
-    copy_made(part, made, outputs);
+    if (!infers_same_shapes(chunk)) return false;
+    lower_ == lower_with_residual ? lower_with_splits(chunk, lower_with_residual) : lower_strided(chunk);
+    node_.epilogue_read = node_.epilogue_read || chunk.epilogue_read;
+    node_.residual_read = node_.residual_read || chunk.residual_read;
+    append_steps(node_, chunk, inputs, outputs);
+    node_.report_additions(chunk.additions > 0 ? chunk.additions : kUnknownAdditions);
+    copy_results(chunk, range, outputs);
     return true;
   }
 
  private:
   // Copies results from temporary memory to their part of the output.
-  void copy_made(const LowerContext& part, const AxisPart& made, const std::vector<Operand>& outputs) {
-    for (const CutTensor& tensor : tensors_)
-      if (!tensor.is_input && outputs[tensor.index].place != Place::output)
-        add_strided_copy(node_, tensor.desc->dtype,
-                         {part.outputs[tensor.index]->shape, {part.outputs[tensor.index]->strides, tensor.desc->strides}},
-                         {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = first_of(tensor, made), .alone = false});
+  void copy_results(const LowerContext& chunk, const AxisRange& range, const std::vector<Operand>& outputs) {
+    for (const SplitTensor& tensor : tensors_)
+      if (!tensor.is_input && outputs[tensor.index].place != MemoryKind::output)
+        add_strided_copy(
+            node_, tensor.desc->dtype, {chunk.outputs[tensor.index]->shape, {chunk.outputs[tensor.index]->strides, tensor.desc->strides}},
+            {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = chunk_offset(tensor, range), .owns_words = false});
   }
 
   // Whether splitting preserves the packing choice. It depends on padding, which a part may not have, but the weights are packed for the
@@ -180,87 +182,89 @@ class Cutting {
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;
     const auto has_none = [](const std::vector<int64_t>& pads) { return std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }); };
-    return !node_.has_matrices() || geometry.strides != geometry.kernel || (has_none(geometry.pads_begin) && has_none(geometry.pads_end));
+    return !node_.has_coopmat() || geometry.strides != geometry.kernel || (has_none(geometry.pads_begin) && has_none(geometry.pads_end));
   }
 
   bool is_packed_vector(size_t input) const {
-    return axis_.packs_vectors && axis_.inputs[input] != kWhole && is_packed_weight(node_, input);
+    return axis_.packs_vectors && axis_.inputs[input] != kNotSplit && is_packed_weight(node_, input);
   }
 
-  bool is_windowed(const CutTensor& tensor) const { return axis_.window && tensor.is_input && tensor.index == 0; }
+  bool is_windowed(const SplitTensor& tensor) const { return axis_.window && tensor.is_input && tensor.index == 0; }
 
-  int64_t count_of(const CutTensor& tensor, int64_t count) const {
-    if (tensor.axis == kWhole) return 1;
-    return is_windowed(tensor) ? axis_.window->most_read(count) : count * axis_.unit;
+  int64_t axis_count(const SplitTensor& tensor, int64_t count) const {
+    if (tensor.axis == kNotSplit) return 1;
+    return is_windowed(tensor) ? axis_.window->max_input_size(count) : count * axis_.unit;
   }
 
   // Bytes of a tensor's part with `count` along the axis, without gaps between its elements.
-  int64_t bytes_with(const CutTensor& tensor, int64_t count) const {
+  int64_t chunk_bytes(const SplitTensor& tensor, int64_t count) const {
     const auto elements = std::max<int64_t>(tensor.desc->elements(), 0);
-    const int64_t size = tensor.axis == kWhole ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
-    return size == 0 ? 0 : ceil_div(elements / size * count_of(tensor, count) * static_cast<int64_t>(bits(tensor.desc->dtype)), int64_t{8});
+    const int64_t size = tensor.axis == kNotSplit ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
+    return size == 0 ? 0
+                     : ceil_div(elements / size * axis_count(tensor, count) * static_cast<int64_t>(bits(tensor.desc->dtype)), int64_t{8});
   }
 
-  int64_t stride_bits(const CutTensor& tensor) const {
+  int64_t stride_bits(const SplitTensor& tensor) const {
     return tensor.desc->strides[static_cast<size_t>(tensor.axis)] * axis_.unit * static_cast<int64_t>(bits(tensor.desc->dtype));
   }
 
   // Required multiple of the part size: output parts start and end on separate boundaries, input parts on bytes.
   int64_t aligned_size() const {
     int64_t size = 1;
-    for (const CutTensor& tensor : tensors_) {
-      if (tensor.axis == kWhole) continue;
-      const int64_t grain = tensor.is_input ? 8 : 8 * kGrain, stride = std::max<int64_t>(stride_bits(tensor), 1);
+    for (const SplitTensor& tensor : tensors_) {
+      if (tensor.axis == kNotSplit) continue;
+      const int64_t grain = tensor.is_input ? 8 : 8 * kChunkAlignment, stride = std::max<int64_t>(stride_bits(tensor), 1);
       size = std::lcm(size, grain / std::gcd(grain, stride));
     }
     return size;
   }
 
-  int64_t first_of(const CutTensor& tensor, const AxisPart& made) const {
-    if (tensor.axis == kWhole) return 0;
-    const int64_t begin = is_windowed(tensor) ? axis_.window->read_inside(made).begin : made.begin * axis_.unit;
+  int64_t chunk_offset(const SplitTensor& tensor, const AxisRange& range) const {
+    if (tensor.axis == kNotSplit) return 0;
+    const int64_t begin = is_windowed(tensor) ? axis_.window->clamped_input_range(range).begin : range.begin * axis_.unit;
     return begin * tensor.desc->strides[static_cast<size_t>(tensor.axis)];
   }
 
-  TensorDesc part_desc(const CutTensor& tensor, const AxisPart& made) const {
+  TensorDesc chunk_desc(const SplitTensor& tensor, const AxisRange& range) const {
     TensorDesc desc(tensor.desc->dtype, tensor.desc->shape, tensor.desc->strides);
-    if (tensor.axis == kWhole) return desc;
-    desc.shape[static_cast<size_t>(tensor.axis)] = is_windowed(tensor) ? axis_.window->read_inside(made).count : made.count * axis_.unit;
+    if (tensor.axis == kNotSplit) return desc;
+    desc.shape[static_cast<size_t>(tensor.axis)] =
+        is_windowed(tensor) ? axis_.window->clamped_input_range(range).count : range.count * axis_.unit;
     return desc;
   }
 
-  bool reaches_too_far(const TensorDesc& desc) const {
-    return static_cast<int64_t>(desc.bytes()) > largest_range(*node_.context) &&
-           static_cast<int64_t>(desc.packed().bytes()) <= largest_range(*node_.context);
+  bool exceeds_binding(const TensorDesc& desc) const {
+    return static_cast<int64_t>(desc.bytes()) > max_binding_bytes(*node_.context) &&
+           static_cast<int64_t>(desc.packed().bytes()) <= max_binding_bytes(*node_.context);
   }
 
   // Operand for a part of an input: the input itself, or a packed copy if the part's range is too large.
-  Operand source(const CutTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& phase) {
-    if (is_packed_vector(tensor.index)) return packed_numbers(tensor, first, desc);
-    if (!reaches_too_far(desc)) {
+  Operand input_operand(const SplitTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& misalignment) {
+    if (is_packed_vector(tensor.index)) return copy_packed_vector(tensor, first, desc);
+    if (!exceeds_binding(desc)) {
       Operand operand = node_.in(tensor.index);
       operand.byte_offset = static_cast<uint64_t>(first * static_cast<int64_t>(bits(desc.dtype)) / 8);
-      operand.bytes = round_up(desc.bytes(), uint64_t{kGrain});
-      phase = (phase + operand.byte_offset) % kGrain;
+      operand.bytes = round_up(desc.bytes(), uint64_t{kChunkAlignment});
+      misalignment = (misalignment + operand.byte_offset) % kChunkAlignment;
       return operand;
     }
     const TensorDesc packed = desc.packed();
     Operand copy = scratch(packed);
     add_strided_copy(node_, desc.dtype, {desc.shape, {desc.strides, packed.strides}}, {node_.in(tensor.index), first}, {copy});
     desc = packed;
-    phase = 0;
+    misalignment = 0;
     return copy;
   }
 
   // Operand for a part of an output: the output itself, or scratch memory if the part's range is too large or shares a word with another.
-  Operand target(const CutTensor& tensor, const AxisPart& made, int64_t first, TensorDesc& desc) {
+  Operand output_operand(const SplitTensor& tensor, const AxisRange& range, int64_t first, TensorDesc& desc) {
     const int64_t begin = first * static_cast<int64_t>(bits(desc.dtype)), size = axis_.size;
-    const bool ends_alone =
-        tensor.axis == kWhole || made.begin + made.count == size || made.count * stride_bits(tensor) % (8 * kGrain) == 0;
-    if (begin % (8 * kGrain) == 0 && ends_alone && !reaches_too_far(desc)) {
+    const bool ends_on_boundary =
+        tensor.axis == kNotSplit || range.begin + range.count == size || range.count * stride_bits(tensor) % (8 * kChunkAlignment) == 0;
+    if (begin % (8 * kChunkAlignment) == 0 && ends_on_boundary && !exceeds_binding(desc)) {
       Operand operand = node_.out(tensor.index);
       operand.byte_offset = static_cast<uint64_t>(begin / 8);
-      operand.bytes = round_up(desc.bytes(), uint64_t{kGrain});
+      operand.bytes = round_up(desc.bytes(), uint64_t{kChunkAlignment});
       return operand;
     }
     desc = desc.packed();
@@ -274,7 +278,7 @@ class Cutting {
   }
 
   // Copies a part of a packed vector to scratch memory, so that it starts at a boundary like the whole.
-  Operand packed_numbers(const CutTensor& tensor, int64_t first, const TensorDesc& desc) {
+  Operand copy_packed_vector(const SplitTensor& tensor, int64_t first, const TensorDesc& desc) {
     const TensorDesc numbers(DType::float32, {desc.elements()});
     const Operand copy = scratch(numbers);
     add_strided_copy(node_, numbers.dtype, {numbers.shape, {numbers.strides, numbers.strides}}, {node_.in(tensor.index), first}, {copy});
@@ -282,48 +286,49 @@ class Cutting {
   }
 
   // Whether the row's shape rule gives the part's outputs for its inputs.
-  bool has_its_shape(const LowerContext& part) const {
-    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // fused maps have no rule; a fill's shape is a list of sizes
-    const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
+  bool infers_same_shapes(const LowerContext& chunk) const {
+    if (chunk.row->elementwise || !chunk.row->fill_attribute.empty())
+      return true;  // fused maps have no rule; a fill's shape is a list of sizes
+    const size_t count = lower_ == lower_with_residual ? std::min(chunk.inputs.size(), kResidualInput) : chunk.inputs.size();
     std::vector<const TensorDesc*> inputs;
-    for (size_t i = 0; i < count; ++i) inputs.push_back(part.has_input(i) ? &part.input(i) : nullptr);
-    std::vector<const HostTensor*> hosts(part.hosts.begin(),
-                                         part.hosts.begin() + static_cast<std::ptrdiff_t>(std::min(count, part.hosts.size())));
-    ShapeContext shapes(part.node, *part.attributes, std::move(inputs), std::move(hosts), part.outputs.size());
+    for (size_t i = 0; i < count; ++i) inputs.push_back(chunk.has_input(i) ? &chunk.input(i) : nullptr);
+    std::vector<const HostTensor*> hosts(chunk.hosts.begin(),
+                                         chunk.hosts.begin() + static_cast<std::ptrdiff_t>(std::min(count, chunk.hosts.size())));
+    ShapeContext shapes(chunk.node, *chunk.attributes, std::move(inputs), std::move(hosts), chunk.outputs.size());
     try {
-      find_outputs(*part.row, shapes);
+      infer_outputs(*chunk.row, shapes);
     } catch (const GraphError&) {
       return false;
     }
-    const auto made = shapes.take_outputs();
-    for (size_t j = 0; j < part.outputs.size(); ++j)
-      if (part.outputs[j] && (j >= made.size() || !made[j] || made[j]->shape != part.outputs[j]->shape)) return false;
+    const auto inferred = shapes.take_outputs();
+    for (size_t j = 0; j < chunk.outputs.size(); ++j)
+      if (chunk.outputs[j] && (j >= inferred.size() || !inferred[j] || inferred[j]->shape != chunk.outputs[j]->shape)) return false;
     return true;
   }
 
   LowerContext& node_;
   Lower lower_;
-  const CutAxis& axis_;
-  std::vector<CutTensor> tensors_;
+  const SplitAxis& axis_;
+  std::vector<SplitTensor> tensors_;
 };
 
 // Splits the residual too, which has the node's shape or broadcasts to it.
-void add_residual(const LowerContext& node, std::vector<CutAxis>& axes) {
+void add_residual(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
-  for (CutAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
+  for (SplitAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
 }
 
 // Sorts axes by decreasing stride in the output: splitting the first gives the smallest ranges.
-void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const auto stride = [&](const CutAxis& axis) {
-    return axis.outputs[0] == kWhole ? 0 : node.output(0).strides[static_cast<size_t>(axis.outputs[0])];
+void sort_by_output_stride(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const auto stride = [&](const SplitAxis& axis) {
+    return axis.outputs[0] == kNotSplit ? 0 : node.output(0).strides[static_cast<size_t>(axis.outputs[0])];
   };
-  std::ranges::stable_sort(axes, [&](const CutAxis& a, const CutAxis& b) { return stride(a) > stride(b); });
+  std::ranges::stable_sort(axes, [&](const SplitAxis& a, const SplitAxis& b) { return stride(a) > stride(b); });
 }
 
 // A map of packed tensors of equal shape and of scalars, flattened to vectors, which can be split anywhere. None for other nodes, or if
 // already flat.
-std::optional<LowerContext> flattened(const LowerContext& node) {
+std::optional<LowerContext> flatten_map(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
   if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};
   LowerContext flat = node;
@@ -338,23 +343,23 @@ std::optional<LowerContext> flattened(const LowerContext& node) {
 
 void lower_flat(LowerContext& node, LowerContext flat) {
   flat.steps.clear(), flat.temporaries.clear(), flat.host_blocks.clear();
-  lower_row(flat);
+  lower_operator_row(flat);
   std::vector<Operand> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.in(i));
   node.epilogue_read = node.epilogue_read || flat.epilogue_read;
-  adopt(node, flat, inputs, {node.out(0)});
+  append_steps(node, flat, inputs, {node.out(0)});
 }
 
 // Splits along the axis. Returns false, adding nothing, if that fails.
-bool lower_along(LowerContext& node, Lower lower, const CutAxis& axis, uint64_t bound) {
-  const Mark mark(node);
-  const int64_t room = largest_range(*node.context);
-  Cutting cutting(node, lower, axis);
-  const int64_t size = cutting.part_size(room);
-  for (AxisPart made{0, size}; made.begin < axis.size; made.begin += size) {
-    made.count = std::min(size, axis.size - made.begin);
+bool try_split_along(LowerContext& node, Lower lower, const SplitAxis& axis, uint64_t bound) {
+  const LoweringMark mark(node);
+  const int64_t max_bytes = max_binding_bytes(*node.context);
+  NodeSplit node_split(node, lower, axis);
+  const int64_t size = node_split.chunk_size(max_bytes);
+  for (AxisRange range{0, size}; range.begin < axis.size; range.begin += size) {
+    range.count = std::min(size, axis.size - range.begin);
     try {
-      if (cutting.lower(made, bound) && most_bound(node, mark) < bound) continue;
+      if (node_split.lower(range, bound) && max_bound_bytes(node, mark) < bound) continue;
     } catch (const UnsupportedError&) {  // the row does not support the part; report the whole's size instead
     }
     mark.rewind(node);
@@ -363,51 +368,53 @@ bool lower_along(LowerContext& node, Lower lower, const CutAxis& axis, uint64_t 
   return true;
 }
 
-bool has_excess(const LowerContext& node, int64_t room) {
-  const auto is_large = [&](const std::optional<TensorDesc>& desc) { return desc && static_cast<int64_t>(desc->bytes()) > room; };
+bool has_oversized_tensor(const LowerContext& node, int64_t max_bytes) {
+  const auto is_large = [&](const std::optional<TensorDesc>& desc) { return desc && static_cast<int64_t>(desc->bytes()) > max_bytes; };
   return std::ranges::any_of(node.inputs, is_large) || std::ranges::any_of(node.outputs, is_large);
 }
 
 }  // namespace
 
-void lower_in_parts(LowerContext& node, Lower lower) {
+void lower_with_splits(LowerContext& node, Lower lower) {
   node.flop = node_flop(node);
-  const Mark mark(node);
-  const int64_t room = largest_range(*node.context);
-  std::exception_ptr refused;
+  const LoweringMark mark(node);
+  const int64_t max_bytes = max_binding_bytes(*node.context);
+  std::exception_ptr error;
   try {
     lower(node);
   } catch (const UnsupportedError&) {  // possibly caused by the excessive size too
-    if (!has_excess(node, room) || node.whole_bound != ~uint64_t{0}) throw;
-    refused = std::current_exception();
+    if (!has_oversized_tensor(node, max_bytes) || node.unsplit_bytes != ~uint64_t{0}) throw;
+    error = std::current_exception();
     mark.rewind(node);
   }
-  const uint64_t bound = refused ? ~uint64_t{0} - 1 : most_bound(node, mark);
-  settle_bytes(node, mark);
-  if (bound <= static_cast<uint64_t>(room) || bound >= node.whole_bound) return;
-  std::vector<CutAxis> axes = node.has_output(0) ? cut_axes(node) : std::vector<CutAxis>();
-  if (lower == lower_residual) add_residual(node, axes);
-  sort_by_distance(node, axes);
+  const uint64_t bound = error ? ~uint64_t{0} - 1 : max_bound_bytes(node, mark);
+  set_full_ranges(node, mark);
+  if (bound <= static_cast<uint64_t>(max_bytes) || bound >= node.unsplit_bytes) return;
+  std::vector<SplitAxis> axes = node.has_output(0) ? find_split_axes(node) : std::vector<SplitAxis>();
+  if (lower == lower_with_residual) add_residual(node, axes);
+  sort_by_output_stride(node, axes);
   LoweredNode whole{
       {std::make_move_iterator(node.steps.begin() + static_cast<std::ptrdiff_t>(mark.steps)), std::make_move_iterator(node.steps.end())},
       {node.temporaries.begin() + static_cast<std::ptrdiff_t>(mark.temporaries), node.temporaries.end()},
       {node.host_blocks.begin() + static_cast<std::ptrdiff_t>(mark.blocks), node.host_blocks.end()}};
   mark.rewind(node);
-  if (const auto flat = node.has_output(0) ? flattened(node) : std::nullopt; flat && lower != lower_residual)
+  if (const auto flat = node.has_output(0) ? flatten_map(node) : std::nullopt; flat && lower != lower_with_residual)
     return lower_flat(node, *flat);
-  for (const bool by_excess : {true, false})
-    for (const CutAxis& axis : axes) {
-      const Cutting cutting(node, lower, axis);
-      if (cutting.is_possible() && cutting.shrinks_excess(room) == by_excess && lower_along(node, lower, axis, bound)) return;
+  for (const bool oversized_only : {true, false})
+    for (const SplitAxis& axis : axes) {
+      const NodeSplit node_split(node, lower, axis);
+      if (node_split.is_possible() && node_split.shrinks_oversized(max_bytes) == oversized_only &&
+          try_split_along(node, lower, axis, bound))
+        return;
     }
-  if (refused) std::rethrow_exception(refused);
+  if (error) std::rethrow_exception(error);
   std::ranges::move(whole.steps, std::back_inserter(node.steps));
   node.temporaries.insert(node.temporaries.end(), whole.temporaries.begin(), whole.temporaries.end());
   std::ranges::move(whole.host_blocks, std::back_inserter(node.host_blocks));
 }
 
-void lower_row(LowerContext& node) {
-  lower_in_parts(node, node.row->lower);
+void lower_operator_row(LowerContext& node) {
+  lower_with_splits(node, node.row->lower);
 }
 
 }  // namespace pumice

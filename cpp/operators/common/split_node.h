@@ -5,12 +5,12 @@
 
 namespace pumice {
 
-// Lowers the node with `lower`: its operator's function, or lower_residual(). If a step accesses more of a tensor than the device can bind
-// (maxStorageBufferRange), the node is split along an axis of cut_axes() into parts that fit. If no split suffices, the parts are as small
-// as possible and binding fails later.
-void lower_in_parts(LowerContext& node, void (*lower)(LowerContext&));
+// Lowers the node with `lower`: its operator's function, or lower_with_residual(). If a step accesses more of a tensor than the device can
+// bind (maxStorageBufferRange), the node is split along an axis of find_split_axes() into parts that fit. If no split suffices, the parts
+// are as small as possible and binding fails later.
+void lower_with_splits(LowerContext& node, void (*lower)(LowerContext&));
 
-// Calls lower_in_parts() with the operator's own function.
-void lower_row(LowerContext& node);
+// Calls lower_with_splits() with the operator's own function.
+void lower_operator_row(LowerContext& node);
 
 }  // namespace pumice

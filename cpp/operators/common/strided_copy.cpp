@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // ranks that the kernel supports
+constexpr size_t kKernelRanks[] = {1, 2, 3, 4, 6, 8};  // ranks that the kernel supports
 constexpr size_t kPushWords = 32;
 constexpr int64_t kVectorBits = 128;  // number of bits that an invocation loads or stores at once
 constexpr size_t kBatchAxes = 4;      // maximum number of axes around transposed matrices
@@ -31,7 +31,7 @@ struct Copy {
 };
 
 // Sorts axes by decreasing stride in the destination.
-IndexSpace sorted_by_target(const IndexSpace& space) {
+IndexSpace sort_by_dst_stride(const IndexSpace& space) {
   std::vector<size_t> order(space.sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return space.strides[1][a] > space.strides[1][b]; });
@@ -48,7 +48,7 @@ bool are_multiples(std::span<const int64_t> values, int64_t n) {
 }
 
 // Whether every row of the innermost axis consists of groups of n elements that are contiguous and aligned in both tensors.
-bool moves_in_groups(const Copy& copy, int64_t n) {
+bool is_vectorizable(const Copy& copy, int64_t n) {
   const size_t inner = copy.space.sizes.size() - 1;
   const auto bytes = static_cast<uint64_t>(n * copy.bits / 8);
   return copy.x_strides()[inner] == 1 && copy.y_strides()[inner] == 1 && copy.space.sizes[inner] % n == 0 &&
@@ -57,9 +57,9 @@ bool moves_in_groups(const Copy& copy, int64_t n) {
 }
 
 // Merges contiguous elements into one, up to 128 bits.
-void widen(Copy& copy) {
+void vectorize(Copy& copy) {
   for (int64_t n = kVectorBits / copy.bits; n > 1 && n * copy.bits >= 32; n /= 2) {
-    if (!moves_in_groups(copy, n)) continue;
+    if (!is_vectorizable(copy, n)) continue;
     copy.space.sizes.back() /= n;
     for (auto& strides : copy.space.strides)
       for (size_t axis = 0; axis + 1 < strides.size(); ++axis) strides[axis] /= n;
@@ -74,39 +74,39 @@ void widen(Copy& copy) {
 
 // Returns the number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no
 // such group.
-std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
+std::vector<int64_t> find_store_group(const Copy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
   std::vector<int64_t> counts(sizes.size(), 1);
-  int64_t made = 1;
-  for (size_t axis = sizes.size(); axis-- > 0 && made < m;) {
-    if (copy.y_strides()[axis] != made) return {};
-    counts[axis] = std::gcd(m / made, sizes[axis]);
-    made *= counts[axis];
+  int64_t group_size = 1;
+  for (size_t axis = sizes.size(); axis-- > 0 && group_size < m;) {
+    if (copy.y_strides()[axis] != group_size) return {};
+    counts[axis] = std::gcd(m / group_size, sizes[axis]);
+    group_size *= counts[axis];
     if (counts[axis] != sizes[axis]) break;
   }
-  if (made < m) return {};
+  if (group_size < m) return {};
   for (size_t axis = 0; axis < sizes.size(); ++axis)
     if (counts[axis] != sizes[axis] && copy.y_strides()[axis] * counts[axis] % m != 0) return {};
   return counts;
 }
 
 // Returns the kernel variant for at least this many axes.
-size_t rank_class(size_t rank) {
-  for (const size_t one : kIndexMapRanks)
-    if (rank <= one) return one;
-  return *std::rbegin(kIndexMapRanks);
+size_t kernel_rank(size_t rank) {
+  for (const size_t supported : kKernelRanks)
+    if (rank <= supported) return supported;
+  return *std::rbegin(kKernelRanks);
 }
 
 size_t push_words(size_t rank) {
-  return 5 + 3 * rank_class(rank);
+  return 5 + 3 * kernel_rank(rank);
 }
 
 // Lets an invocation write several adjacent destination elements, whose sources may be anywhere. Returns the source distances of elements
 // whose index differs in one bit. The destination's sizes and strides then count such groups.
-std::vector<int64_t> group(Copy& copy) {
+std::vector<int64_t> group_stores(Copy& copy) {
   for (int64_t m = kVectorBits / copy.bits; m > 1 && m * copy.bits >= 32; m /= 2) {
-    const auto counts = group_of(copy, m);
+    const auto counts = find_store_group(copy, m);
     const auto bits_of_m = static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(m)));
     if (counts.empty() || push_words(copy.space.sizes.size()) + bits_of_m > kPushWords) continue;
     std::vector<int64_t> steps;
@@ -124,51 +124,52 @@ std::vector<int64_t> group(Copy& copy) {
 }
 
 // Tiles of transpose.comp for each element size (docs/tuning.md); empty if not supported.
-struct Tiles {
+struct TransposeTiles {
   bool in_registers;
-  int64_t lanes, rows, columns;
+  int64_t elements_per_lane, rows, columns;
 };
 
-std::optional<Tiles> tiles_of(const NodeContext& node, int64_t bits) {
-  if (node.prefers_lanes()) return bits <= 32 ? std::optional<Tiles>({true, 4, 32, 32}) : std::nullopt;
+std::optional<TransposeTiles> transpose_tiles(const NodeContext& node, int64_t bits) {
+  if (node.prefers_cpu_kernels()) return bits <= 32 ? std::optional<TransposeTiles>({true, 4, 32, 32}) : std::nullopt;
   switch (bits) {
     case 16:
-      return Tiles{false, 2, 64, 64};
+      return TransposeTiles{false, 2, 64, 64};
     case 32:
-      return Tiles{false, 1, 64, 32};
+      return TransposeTiles{false, 1, 64, 32};
     case 64:
-      return Tiles{false, 1, 32, 32};
+      return TransposeTiles{false, 1, 32, 32};
     default:
       return {};
   }
 }
 
 // Returns the axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
-std::ptrdiff_t transposed_axis(const Copy& copy, int64_t lanes) {
+std::ptrdiff_t transposed_axis(const Copy& copy, int64_t elements_per_lane) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
   if (sizes.size() < 2 || sizes.size() > kBatchAxes + 2 || copy.y_strides()[inner] != 1) return -1;
   const auto found = std::find(copy.x_strides().begin(), copy.x_strides().end(), 1);
   const auto axis = static_cast<size_t>(found - copy.x_strides().begin());
   if (axis >= inner || std::min(sizes[axis], sizes[inner]) < kTileSide) return -1;
-  const auto bytes = static_cast<uint64_t>(lanes * copy.bits / 8);
+  const auto bytes = static_cast<uint64_t>(elements_per_lane * copy.bits / 8);
   if (copy.x_phase % bytes != 0 || copy.y_phase % bytes != 0) return -1;
   for (const int64_t value : {sizes[axis], sizes[inner], copy.x_first, copy.y_first})
-    if (value % lanes != 0) return -1;
+    if (value % elements_per_lane != 0) return -1;
   for (size_t i = 0; i <= inner; ++i)
-    if ((i != axis && copy.x_strides()[i] % lanes != 0) || (i != inner && copy.y_strides()[i] % lanes != 0)) return -1;
+    if ((i != axis && copy.x_strides()[i] % elements_per_lane != 0) || (i != inner && copy.y_strides()[i] % elements_per_lane != 0))
+      return -1;
   return static_cast<std::ptrdiff_t>(axis);
 }
 
-void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, size_t row_axis, const Operand& x, const Operand& y) {
+void add_transpose(LowerContext& node, const Copy& copy, const TransposeTiles& tiles, size_t row_axis, const Operand& x, const Operand& y) {
   const size_t inner = copy.space.sizes.size() - 1;
   const int64_t rows = copy.space.sizes[row_axis], columns = copy.space.sizes[inner];
   std::vector<int64_t> size, x_batch, y_batch;
   for (size_t axis = 0; axis < inner; ++axis) {
     if (axis == row_axis) continue;
     size.push_back(copy.space.sizes[axis]);
-    x_batch.push_back(copy.x_strides()[axis] / tiles.lanes);
-    y_batch.push_back(copy.y_strides()[axis] / tiles.lanes);
+    x_batch.push_back(copy.x_strides()[axis] / tiles.elements_per_lane);
+    y_batch.push_back(copy.y_strides()[axis] / tiles.elements_per_lane);
   }
   const size_t batch = size.size() > 1 ? kBatchAxes : 1;
   size.resize(batch, 1);
@@ -179,7 +180,7 @@ void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, siz
   const auto kernel = node.kernel("transpose.comp", DType::float32,
                                   {{"BITS", std::to_string(copy.bits)},
                                    {"SCALE", std::to_string(copy.scale) + "u"},
-                                   {"LANES", std::to_string(tiles.lanes)},
+                                   {"LANES", std::to_string(tiles.elements_per_lane)},
                                    {"BATCH", std::to_string(batch)},
                                    {"IN_REGISTERS", tiles.in_registers ? "1" : "0"},
                                    {"TILE_ROWS", std::to_string(tiles.rows) + "u"},
@@ -192,39 +193,39 @@ void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, siz
                .set("tile_columns", across)
                .set("rows", rows)
                .set("columns", columns)
-               .set("x_stride", copy.x_strides()[inner] / tiles.lanes)
-               .set("y_stride", copy.y_strides()[row_axis] / tiles.lanes)
+               .set("x_stride", copy.x_strides()[inner] / tiles.elements_per_lane)
+               .set("y_stride", copy.y_strides()[row_axis] / tiles.elements_per_lane)
                .set("size", size)
                .set("x_batch", x_batch)
                .set("y_batch", y_batch)
-               .set("x_first", copy.x_first / tiles.lanes)
-               .set("y_first", copy.y_first / tiles.lanes)
+               .set("x_first", copy.x_first / tiles.elements_per_lane)
+               .set("y_first", copy.y_first / tiles.elements_per_lane)
                .groups(static_cast<uint64_t>(count))
                .build());
 }
 
 // The range of a tensor that a copy accesses: its lowest element relative to the tensor's start, and the number of elements up to the last.
-struct Reach {
+struct ElementRange {
   int64_t lowest, span;
 };
 
-Reach reach_of(const IndexSpace& space, size_t tensor, int64_t first) {
-  Reach reach{first, 1};
+ElementRange find_range(const IndexSpace& space, size_t tensor, int64_t first) {
+  ElementRange range{first, 1};
   for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
     const int64_t last = (space.sizes[axis] - 1) * space.strides[tensor][axis];
-    reach.lowest += std::min<int64_t>(last, 0);
-    reach.span += std::abs(last);
+    range.lowest += std::min<int64_t>(last, 0);
+    range.span += std::abs(last);
   }
-  return reach;
+  return range;
 }
 
 // Returns the operand restricted to the accessed range, from the preceding boundary on. It is moved only if the range from its start
 // exceeds a binding; `first` is adjusted.
-Operand reached(const LowerContext& node, Operand operand, DType dtype, const Reach& reach, int64_t& first) {
+Operand restrict_to_range(const LowerContext& node, Operand operand, DType dtype, const ElementRange& range, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));
-  int64_t skipped = 0, end = ceil_div((reach.lowest + reach.span) * element_bits, 8);
-  if (end > largest_range(*node.context)) skipped = reach.lowest * element_bits / 8 / kBoundary * kBoundary;
+  int64_t skipped = 0, end = ceil_div((range.lowest + range.span) * element_bits, 8);
+  if (end > max_binding_bytes(*node.context)) skipped = range.lowest * element_bits / 8 / kBoundary * kBoundary;
   operand.byte_offset += static_cast<uint64_t>(skipped);
   operand.bytes = static_cast<uint64_t>(round_up(end - skipped, 16));
   first -= skipped * 8 / element_bits;
@@ -233,9 +234,9 @@ Operand reached(const LowerContext& node, Operand operand, DType dtype, const Re
 
 // Returns the axis to halve for a tensor whose range exceeds a binding; nullopt if all fit.
 std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
-  const int64_t room = largest_range(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
+  const int64_t max_elements = max_binding_bytes(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
   for (size_t tensor = 0; tensor < 2; ++tensor) {
-    if (reach_of(space, tensor, 0).span <= room) continue;
+    if (find_range(space, tensor, 0).span <= max_elements) continue;
     const auto stride = [&](size_t axis) { return space.sizes[axis] > 1 ? std::abs(space.strides[tensor][axis]) : -1; };
     size_t widest = 0;
     for (size_t axis = 1; axis < space.sizes.size(); ++axis)
@@ -245,7 +246,7 @@ std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const
   return {};
 }
 
-int64_t pieces_each(int64_t piece_bits) {
+int64_t pieces_per_thread(int64_t piece_bits) {
   return std::clamp<int64_t>(kVectorBits / piece_bits, 1, 4);
 }
 
@@ -281,12 +282,12 @@ void IndexSpace::coalesce() {
   merged.strides.resize(strides.size());
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
     if (sizes[axis] == 1) continue;
-    const bool joins = !merged.sizes.empty() && [&] {
+    const bool is_contiguous = !merged.sizes.empty() && [&] {
       for (size_t t = 0; t < strides.size(); ++t)
         if (merged.strides[t].back() != strides[t][axis] * sizes[axis]) return false;
       return true;
     }();
-    if (joins) {
+    if (is_contiguous) {
       merged.sizes.back() *= sizes[axis];
       for (size_t t = 0; t < strides.size(); ++t) merged.strides[t].back() = strides[t][axis];
     } else {
@@ -296,79 +297,79 @@ void IndexSpace::coalesce() {
   }
   if (merged.sizes.empty()) {
     merged.sizes = {1};
-    for (auto& of_tensor : merged.strides) of_tensor = {1};
+    for (auto& tensor_strides : merged.strides) tensor_strides = {1};
   }
   *this = std::move(merged);
 }
 
-void IndexSpace::pad_to(size_t rank, std::string_view what) {
+void IndexSpace::pad_to(size_t rank, std::string_view subject) {
   if (sizes.size() > rank)
-    throw UnsupportedError(std::string(what) + ": the index space has " + std::to_string(sizes.size()) +
+    throw UnsupportedError(std::string(subject) + ": the index space has " + std::to_string(sizes.size()) +
                            " axes that do not merge; this kernel walks at most " + std::to_string(rank));
   const size_t missing = rank - sizes.size();
   sizes.insert(sizes.begin(), missing, 1);
-  for (auto& of_tensor : strides) of_tensor.insert(of_tensor.begin(), missing, 0);
+  for (auto& tensor_strides : strides) tensor_strides.insert(tensor_strides.begin(), missing, 0);
 }
 
-uint64_t phase_of(const LowerContext& node, const Operand& operand) {
-  return ((operand.place == Place::input ? node.input_phase(operand.index) : 0) + operand.byte_offset) % 16;
+uint64_t misalignment_of(const LowerContext& node, const Operand& operand) {
+  return ((operand.place == MemoryKind::input ? node.input_misalignment(operand.index) : 0) + operand.byte_offset) % 16;
 }
 
-Macros moving_macros(int64_t piece_bits) {
-  return {{"PIECES", std::to_string(pieces_each(piece_bits)) + "u"}};
+Macros copy_macros(int64_t piece_bits) {
+  return {{"PIECES", std::to_string(pieces_per_thread(piece_bits)) + "u"}};
 }
 
-uint64_t moving_threads(int64_t pieces, int64_t piece_bits) {
-  return static_cast<uint64_t>(ceil_div(pieces, pieces_each(piece_bits)));
+uint64_t copy_threads(int64_t pieces, int64_t piece_bits) {
+  return static_cast<uint64_t>(ceil_div(pieces, pieces_per_thread(piece_bits)));
 }
 
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& from, const CopyTarget& to) {
   if (space.elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("'" + std::string(node.node) + "': moving elements of " + std::string(name(dtype)));
   space.coalesce();
-  space = sorted_by_target(space);
+  space = sort_by_dst_stride(space);
   space.coalesce();
   // A copy whose range exceeds a binding is split in half along an axis.
   if (const auto axis = axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
-    const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;
+    const int64_t first_half = half.sizes[*axis] = space.sizes[*axis] / 2;
     add_strided_copy(node, dtype, half, from, to);
-    half.sizes[*axis] = space.sizes[*axis] - kept;
+    half.sizes[*axis] = space.sizes[*axis] - first_half;
     CopySource other_from = from;
     CopyTarget other_to = to;
-    other_from.first += kept * space.strides[0][*axis];
-    other_to.first += kept * space.strides[1][*axis];
+    other_from.first += first_half * space.strides[0][*axis];
+    other_to.first += first_half * space.strides[1][*axis];
     return add_strided_copy(node, dtype, half, other_from, other_to);
   }
   int64_t x_first = from.first, y_first = to.first;
-  const Operand x = reached(node, from.operand, dtype, reach_of(space, 0, x_first), x_first);
-  const Operand y = reached(node, to.operand, dtype, reach_of(space, 1, y_first), y_first);
-  Copy copy{std::move(space), x_first, y_first, phase_of(node, x), to.phase, bits(dtype)};
-  widen(copy);
-  if (const auto tiles = tiles_of(node, copy.bits))
-    if (const std::ptrdiff_t axis = transposed_axis(copy, tiles->lanes); axis >= 0)
+  const Operand x = restrict_to_range(node, from.operand, dtype, find_range(space, 0, x_first), x_first);
+  const Operand y = restrict_to_range(node, to.operand, dtype, find_range(space, 1, y_first), y_first);
+  Copy copy{std::move(space), x_first, y_first, misalignment_of(node, x), to.misalignment, bits(dtype)};
+  vectorize(copy);
+  if (const auto tiles = transpose_tiles(node, copy.bits))
+    if (const std::ptrdiff_t axis = transposed_axis(copy, tiles->elements_per_lane); axis >= 0)
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
-  const std::vector<int64_t> steps = group(copy);
-  const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
+  const std::vector<int64_t> steps = group_stores(copy);
+  const int64_t group_size = int64_t{1} << steps.size(), elements_per_word = std::max<int64_t>(32 / copy.bits, 1);
   // Sub-word elements are stored as whole words if nothing else shares them; otherwise each is merged into its word atomically.
-  const bool words = made * copy.bits < 32 && to.alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 &&
-                     copy.y_phase % 4 == 0;
-  const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;
-  const size_t rank = rank_class(copy.space.sizes.size());
+  const bool whole_words = group_size * copy.bits < 32 && to.owns_words && is_dense(copy.space.sizes, copy.y_strides()) &&
+                           copy.y_first % elements_per_word == 0 && copy.y_phase % 4 == 0;
+  const int64_t elements = copy.space.elements(), piece_bits = whole_words ? 32 : group_size * copy.bits;
+  const size_t rank = kernel_rank(copy.space.sizes.size());
   copy.space.pad_to(rank, "'" + std::string(node.node) + "'");
-  Macros macros = moving_macros(piece_bits);
+  Macros macros = copy_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(copy.bits)},
                                {"SCALE", std::to_string(copy.scale) + "u"},
-                               {"MADE", std::to_string(made)},
+                               {"ELEMENTS_PER_STORE", std::to_string(group_size)},
                                {"STEPS", std::to_string(steps.size())},
-                               {"WORDS", words ? "1" : "0"},
+                               {"WORDS", whole_words ? "1" : "0"},
                                {"RANK", std::to_string(rank)},
                                {"PAD", "0"}});
   StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", copy.space.sizes).set("x_stride", copy.x_strides());
   step.set("y_stride", copy.y_strides()).set("x_first", copy.x_first).set("y_first", copy.y_first);
   if (!steps.empty()) step.set("step", steps);
-  node.add(step.threads(moving_threads(words ? ceil_div(elements, lanes) : elements, piece_bits)).build());
+  node.add(step.threads(copy_threads(whole_words ? ceil_div(elements, elements_per_word) : elements, piece_bits)).build());
 }
 
 Operand dense_input(LowerContext& node, size_t i) {
@@ -390,33 +391,38 @@ Operand dense_output(LowerContext& node, size_t i) {
 
 void finish_output(LowerContext& node, size_t i, const Operand& dense) {
   const TensorDesc& y = node.output(i);
-  if (dense.place != Place::output)
-    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense}, {.operand = node.out(i), .alone = false});
+  if (dense.place != MemoryKind::output)
+    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense},
+                     {.operand = node.out(i), .owns_words = false});
 }
 
-void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
-               int64_t scale) {
+void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
+                      int64_t scale) {
   const TensorDesc& y = node.output(i);
-  const int64_t element_bits = bits(y.dtype) * scale, elements = y.elements() / scale, lanes = std::max<int64_t>(32 / element_bits, 1);
+  const int64_t element_bits = bits(y.dtype) * scale, elements = y.elements() / scale,
+                elements_per_word = std::max<int64_t>(32 / element_bits, 1);
   if (elements == 0) return;
-  for (auto& macro : moving_macros(lanes * element_bits)) macros.push_back(std::move(macro));
+  for (auto& macro : copy_macros(elements_per_word * element_bits)) macros.push_back(std::move(macro));
   macros.emplace_back("BITS", std::to_string(element_bits));
   macros.emplace_back("SCALE", std::to_string(scale) + "u");
   StepBuilder step(node.kernel(shader, DType::float32, macros));
   const Operand dense = dense_output(node, i);
-  set(step.bind("y", dense).set("elements", elements).threads(moving_threads(ceil_div(elements, lanes), lanes * element_bits)));
+  set(step.bind("y", dense)
+          .set("elements", elements)
+          .threads(copy_threads(ceil_div(elements, elements_per_word), elements_per_word * element_bits)));
   node.add(step.build());
   finish_output(node, i, dense);
 }
 
-void add_each_float(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set) {
+void add_dense_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                            const std::function<void(StepBuilder&)>& set) {
   const TensorDesc& y = node.output(i);
   macros.emplace_back("EPILOGUE(x)", node.epilogue());
   if (y.elements() == 0) return;
   StepBuilder step(node.kernel(shader, y.dtype, macros));
   const Operand dense = dense_output(node, i);
   set(step.bind("y", dense).set("elements", y.elements()));
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_half_width(y.dtype) ? 2 : 1))).build());
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
   finish_output(node, i, dense);
 }
 

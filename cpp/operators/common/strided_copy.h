@@ -20,8 +20,8 @@ struct IndexSpace {
   int64_t first_of(size_t tensor, int64_t run) const;
   // Drops axes of size 1 and merges adjacent axes that are contiguous in every tensor. Keeps at least one axis.
   void coalesce();
-  // Adds leading axes of size 1 up to `rank`. Throws UnsupportedError naming `what` if there are more.
-  void pad_to(size_t rank, std::string_view what);
+  // Adds leading axes of size 1 up to `rank`. Throws UnsupportedError naming `subject` if there are more.
+  void pad_to(size_t rank, std::string_view subject);
 };
 
 // Whether the strides are those of a row-major tensor.
@@ -38,19 +38,19 @@ struct CopySource {
 struct CopyTarget {
   Operand operand;
   int64_t first = 0;
-  bool alone = true;
-  uint64_t phase = 0;
+  bool owns_words = true;
+  uint64_t misalignment = 0;
 };
 
 // Adds the copy y[i] = x[i] over a space of two tensors, x first.
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& x, const CopyTarget& y);
 
 // Byte distance of an operand's start from the preceding 16-byte boundary.
-uint64_t phase_of(const LowerContext& node, const Operand& operand);
+uint64_t misalignment_of(const LowerContext& node, const Operand& operand);
 
 // Macros of kernels that move pieces of `piece_bits` bits: LOCAL_SIZE, the workgroup size, and PIECES, the number of pieces per invocation.
-Macros moving_macros(int64_t piece_bits);
-uint64_t moving_threads(int64_t pieces, int64_t piece_bits);  // number of invocations for that many pieces
+Macros copy_macros(int64_t piece_bits);
+uint64_t copy_threads(int64_t pieces, int64_t piece_bits);  // number of invocations for that many pieces
 
 // Returns input i as a dense row-major tensor, copied if it is strided.
 Operand dense_input(LowerContext& node, size_t i);
@@ -59,12 +59,13 @@ Operand dense_input(LowerContext& node, size_t i);
 Operand dense_output(LowerContext& node, size_t i);
 void finish_output(LowerContext& node, size_t i, const Operand& dense);
 
-// Computes output `i` with a kernel based on include/dense_output.glsl; `set` binds its inputs and parameters. `scale`: number of elements treated
-// as one.
-void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
-               int64_t scale = 1);
+// Computes output `i` with a kernel based on include/dense_output.glsl; `set` binds its inputs and parameters. `scale`: number of elements
+// treated as one.
+void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
+                      int64_t scale = 1);
 
 // Computes the floats of output `i` one by one with a kernel based on include/dense_float.glsl; `set` binds its inputs and parameters.
-void add_each_float(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set);
+void add_dense_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                            const std::function<void(StepBuilder&)>& set);
 
 }  // namespace pumice

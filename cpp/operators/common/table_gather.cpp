@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTables& tables, const HostTensor& outside) {
+void add_table_gather(LowerContext& node, const Shape& x, const Shape& y, const IndexTables& tables, const HostTensor& outside) {
   constexpr size_t kLookupRank = 8;
   IndexSpace space{y, {packed_strides(x)}};
   std::vector<int64_t> first;
@@ -17,8 +17,8 @@ void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTa
   space.pad_to(kLookupRank, "'" + std::string(node.node) + "'");
   first.insert(first.begin(), kLookupRank - first.size(), -1);
   const auto words = element_bits_of(outside);
-  add_dense(node, 0, "table_gather.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("tables", block_of(node, entries)).set("value", std::vector<int64_t>{words[0], words[1]});
+  add_dense_output(node, 0, "table_gather.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("tables", upload_block(node, entries)).set("value", std::vector<int64_t>{words[0], words[1]});
     step.set("size", space.sizes).set("stride", space.strides[0]).set("table", first);
   });
 }

@@ -11,14 +11,14 @@
 namespace pumice {
 
 // For each axis, the indices into x, with -1 for an element outside; nullopt for an unchanged axis.
-using AxisTables = std::vector<std::optional<std::vector<int32_t>>>;
+using IndexTables = std::vector<std::optional<std::vector<int32_t>>>;
 
 // Computes output 0, viewed as `y`, from input 0, viewed as `x`; both dense. `outside`: the value for index -1.
-void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTables& tables, const HostTensor& outside);
+void add_table_gather(LowerContext& node, const Shape& x, const Shape& y, const IndexTables& tables, const HostTensor& outside);
 
 // Uploads values as bytes that the device reads.
 template <typename T>
-Operand block_of(LowerContext& node, const std::vector<T>& values) {
+Operand upload_block(LowerContext& node, const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return node.host_block(std::move(bytes));

@@ -12,25 +12,25 @@ namespace {
 constexpr uint64_t kWordsPerInvocation = 4;  // number of words that an invocation of copy_words.comp copies
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kVectorBytes = 16;
-constexpr uint64_t kMostWritten = 1 << 16;  // largest size in bytes that the host writes directly to device memory
+constexpr uint64_t kMaxHostWriteBytes = 1 << 16;  // largest size in bytes that the host writes directly to device memory
 constexpr std::string_view kCopyShader = "copy_words.comp";
 
 struct RangeLimits {
   uint64_t alignment, largest;
 };
 
-const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
+const BufferRange& base_range(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
   static const BufferRange none;
   switch (operand.place) {
-    case Place::input:
+    case MemoryKind::input:
       return ranges.inputs.at(operand.index);
-    case Place::output:
+    case MemoryKind::output:
       return ranges.outputs.at(operand.index);
-    case Place::temporary:
+    case MemoryKind::temporary:
       return ranges.temporary;
-    case Place::persistent:
+    case MemoryKind::persistent:
       return ranges.persistent;
-    case Place::host:
+    case MemoryKind::host:
       return host_values;
     default:
       return none;
@@ -38,8 +38,8 @@ const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ran
 }
 
 // Adds the distance between binding start and operand to the push constant `<binding>_offset`, in elements.
-void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
-                std::vector<std::byte>& push) {
+void add_binding_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
+                        std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
   if (!member || member->scalar != ScalarType::uint32)
     throw Error("kernel '" + step.kernel->name() + "' takes no offset for '" + binding.name + "', which starts " +
@@ -54,8 +54,8 @@ void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64
 }
 
 // Range of the operand, starting at an aligned offset.
-BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits,
-                    std::vector<std::byte>& push) {
+BufferRange resolve_range(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits,
+                          std::vector<std::byte>& push) {
   const PlannedOperand& operand = step.operands[position];
   if (!base.buffer || operand.byte_offset >= base.bytes) return {};
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
@@ -64,25 +64,25 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
                        "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes, since kernel '" +
                            step.kernel->name() + "' reads it from its start; .contiguous() makes one",
                        "one that starts at byte " + std::to_string(begin));
-  if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
+  if (slack != 0) add_binding_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
   // An operand too large to bind is bound only up to the vec4 of its last accessed element.
-  if (operand.is_exact) bytes = std::min(bytes, operand.touched);
-  if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, round_up(operand.touched + slack, kVectorBytes));
+  if (operand.is_exact) bytes = std::min(bytes, operand.accessed_bytes);
+  if (bytes > limits.largest && operand.accessed_bytes > 0) bytes = std::min(bytes, round_up(operand.accessed_bytes + slack, kVectorBytes));
   if (bytes > limits.largest)
     throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +
                            std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");
   return {base.buffer, begin - slack, bytes};
 }
 
-bool is_same(const BufferRange& a, const BufferRange& b) {
+bool is_same_range(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset;
 }
 
 // Uploads bytes. Small arrays go to host-writable memory, because a device copy requires a wait.
-std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
+std::shared_ptr<Buffer> upload_array(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
-  auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMostWritten ? Heap::written : Heap::default_);
+  auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMaxHostWriteBytes ? Heap::written : Heap::default_);
   if (buffer->mappable())
     copy_in(buffer->map(), bytes);
   else
@@ -114,15 +114,15 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     dispatch.flop = step.flop;
     dispatch.buffers.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
-      const BufferRange& base = base_of(step.operands[i], ranges, host_values);
-      dispatch.buffers.push_back(resolve(step, i, base, limits, dispatch.push));
+      const BufferRange& base = base_range(step.operands[i], ranges, host_values);
+      dispatch.buffers.push_back(resolve_range(step, i, base, limits, dispatch.push));
       if (step.operands[i].lane.period == 0 && step.operands[i].lane.writer == 0) continue;
-      dispatch.lanes.resize(step.operands.size());
-      dispatch.lanes[i] = step.operands[i].lane;
-      dispatch.lanes[i].origin += base.offset;
+      dispatch.interleaved.resize(step.operands.size());
+      dispatch.interleaved[i] = step.operands[i].lane;
+      dispatch.interleaved[i].origin += base.offset;
     }
     // Input and output are bound to the same range: no copy needed.
-    if (is_copy(step) && is_same(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
+    if (is_copy(step) && is_same_range(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }
 
@@ -134,10 +134,10 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / kCopyAlignment * kCopyAlignment;
   const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
   for (uint64_t done = 0; done < bytes; done += largest) {
-    const uint64_t part = std::min(largest, bytes - done), words = (part + 3) / 4;
+    const uint64_t chunk_bytes = std::min(largest, bytes - done), words = (chunk_bytes + 3) / 4;
     const auto at = [&](PlannedOperand operand) {
       operand.byte_offset += done;
-      operand.bytes = (part + 15) / 16 * 16;
+      operand.bytes = (chunk_bytes + 15) / 16 * 16;
       operand.element_bits = 32;
       return operand;
     };
@@ -157,15 +157,15 @@ CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, 
   properties_.descriptors = descriptor_count(plan_.steps);
   properties_.temporary_bytes = plan_.temporary_bytes;
   properties_.persistent_bytes = plan_.initialization->persistent_bytes;
-  host_values_ = uploaded(context_, plan_.host_values);
+  host_values_ = upload_array(context_, plan_.host_values);
   if (plan_.constants.empty()) return;
-  state_->constants = uploaded(context_, plan_.constants);
+  state_->constants = upload_array(context_, plan_.constants);
   plan_.constants = {};
 }
 
 bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
-  const auto is_it = [&](const auto& update) { return update.first == input && update.second == output; };
-  return (plan_.in_place && plan_.in_place->supports_in_place(input, output)) || std::ranges::any_of(plan_.updates, is_it);
+  const auto is_update = [&](const auto& update) { return update.first == input && update.second == output; };
+  return (plan_.in_place && plan_.in_place->supports_in_place(input, output)) || std::ranges::any_of(plan_.updates, is_update);
 }
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {

@@ -18,15 +18,15 @@ namespace pumice {
 // A step's operand as a location in the plan: input or output `index`, or (index 0) a byte offset into the temporary resource, the
 // persistent resource or the plan's host values.
 struct PlannedOperand {
-  Place place = Place::none;
+  MemoryKind place = MemoryKind::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
-  uint64_t bytes = 0;          // number of bytes from byte_offset on
-  uint32_t element_bits = 32;  // element size of the tensor, the unit of `<binding>_offset` regardless of the kernel's array type
-  Lane lane;                   // lane.origin is a byte offset in the memory
-  int32_t value = -1;          // value of the graph, for reports; -1: scratch memory, or no graph
-  uint64_t touched = 0;        // number of bytes that the step accesses; 0: unknown. More is bound only if the device allows it
-  bool is_exact = false;       // bind at most `touched` bytes
+  uint64_t bytes = 0;           // number of bytes from byte_offset on
+  uint32_t element_bits = 32;   // element size of the tensor, the unit of `<binding>_offset` regardless of the kernel's array type
+  InterleavedRange lane;        // lane.origin is a byte offset in the memory
+  int32_t value = -1;           // value of the graph, for reports; -1: scratch memory, or no graph
+  uint64_t accessed_bytes = 0;  // number of bytes that the step accesses; 0: unknown. More is bound only if the device allows it
+  bool is_exact = false;        // bind at most `accessed_bytes` bytes
 };
 
 // A dispatch whose memory is known except for the bindings of a table.
@@ -150,7 +150,7 @@ class Operator {
   // or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
-  // A custom elementwise operator: an expression over "in0", "in1", .., with at most kMostMapOperands inputs.
+  // A custom elementwise operator: an expression over "in0", "in1", .., with at most kMaxCustomInputs inputs.
   Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output);
   // Fuses an activation, an elementwise operator on one float, which the kernel applies before rounding and storing. Throws
   // UnsupportedError listing the supported activations, or GraphError for invalid attributes.

@@ -7,9 +7,9 @@
 namespace pumice {
 namespace {
 
-void run(std::string_view name, const Attributes& attributes, const Tensor& x, const Tensor& y, const Interrupted& interrupted) {
-  const auto describe = [&] { return Operator(name, {x.desc()}, {y.desc()}, attributes); };
-  run_at_once(std::string(name), describe, {x}, y, interrupted);
+void run_operator(std::string_view name, const Attributes& attributes, const Tensor& x, const Tensor& y, const Interrupted& interrupted) {
+  const auto make_operator = [&] { return Operator(name, {x.desc()}, {y.desc()}, attributes); };
+  run_immediately(std::string(name), make_operator, {x}, y, interrupted);
 }
 
 void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupted& interrupted) {
@@ -18,7 +18,7 @@ void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupt
 }
 
 // Integer dtype of the same width, for copies that preserve bits.
-DType bits_of(DType dtype) {
+DType integer_dtype_of(DType dtype) {
   switch (bits(dtype)) {
     case 64:
       return DType::int64;
@@ -44,13 +44,13 @@ Tensor packed_copy(const Tensor& source, const Interrupted& interrupted) {
   } else if (desc.is_packed()) {
     copy_bytes({source.buffer(), source.byte_offset(), desc.element_bytes()}, target, interrupted);
   } else {
-    const DType word = bits_of(desc.dtype);
-    run("Identity", {}, aligned(source, interrupted).reinterpret(word), target.reinterpret(word), interrupted);
+    const DType word = integer_dtype_of(desc.dtype);
+    run_operator("Identity", {}, make_aligned(source, interrupted).reinterpret(word), target.reinterpret(word), interrupted);
   }
   return target;
 }
 
-Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted) {
+Tensor convert_dtype(const Tensor& source, DType dtype, const Interrupted& interrupted) {
   if (dtype == source.desc().dtype) return packed_copy(source, interrupted);
   const Tensor target = Tensor::empty(source.buffer()->context(), dtype, source.desc().shape);
   Attributes attributes;
@@ -59,7 +59,7 @@ Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupt
     (void)Operator("Cast", {source.desc()}, {target.desc()}, attributes);  // throws for unsupported dtypes
     return target;
   }
-  run("Cast", attributes, aligned(source, interrupted), target, interrupted);
+  run_operator("Cast", attributes, make_aligned(source, interrupted), target, interrupted);
   return target;
 }
 

@@ -8,6 +8,6 @@ namespace pumice {
 // Returns a packed copy with its own memory.
 Tensor packed_copy(const Tensor& source, const Interrupted& interrupted = {});
 // Returns a packed copy converted by the operator Cast. Throws UnsupportedError naming a dtype that Cast does not support.
-Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted = {});
+Tensor convert_dtype(const Tensor& source, DType dtype, const Interrupted& interrupted = {});
 
 }  // namespace pumice

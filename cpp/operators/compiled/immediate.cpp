@@ -16,47 +16,47 @@ class PlanCache {
  public:
   // Returns the plan for `key`, compiling it on a miss.
   std::shared_ptr<const Plan> find(const std::shared_ptr<Context>& context, const std::string& key,
-                                   const std::function<Operator()>& describe) {
-    if (auto kept = found(key)) return kept;
-    auto plan = std::make_shared<const Plan>(describe().compile(context)->plan());
+                                   const std::function<Operator()>& make_operator) {
+    if (auto cached = lookup(key)) return cached;
+    auto plan = std::make_shared<const Plan>(make_operator().compile(context)->plan());
     const std::lock_guard lock(mutex_);
-    if (const auto at = places_.find(key); at != places_.end()) return at->second->second;  // another thread added it meanwhile
+    if (const auto at = entries_.find(key); at != entries_.end()) return at->second->second;  // another thread added it meanwhile
     plans_.emplace_front(key, plan);
-    places_.emplace(key, plans_.begin());
-    if (plans_.size() > kMostPlans) {
-      places_.erase(plans_.back().first);
+    entries_.emplace(key, plans_.begin());
+    if (plans_.size() > kMaxCachedPlans) {
+      entries_.erase(plans_.back().first);
       plans_.pop_back();
     }
     return plan;
   }
 
  private:
-  static constexpr size_t kMostPlans = 256;
+  static constexpr size_t kMaxCachedPlans = 256;
   using Plans = std::list<std::pair<std::string, std::shared_ptr<const Plan>>>;
 
-  std::shared_ptr<const Plan> found(const std::string& key) {
+  std::shared_ptr<const Plan> lookup(const std::string& key) {
     const std::lock_guard lock(mutex_);
-    const auto at = places_.find(key);
-    if (at == places_.end()) return {};
+    const auto at = entries_.find(key);
+    if (at == entries_.end()) return {};
     plans_.splice(plans_.begin(), plans_, at->second);
     return at->second->second;
   }
 
   std::mutex mutex_;
   Plans plans_;  // most recently used first
-  std::unordered_map<std::string, Plans::iterator> places_;
+  std::unordered_map<std::string, Plans::iterator> entries_;
 };
 
 }  // namespace
 
-void run_at_once(const std::string& key, const std::function<Operator()>& describe, const std::vector<Tensor>& inputs, const Tensor& output,
-                 const Interrupted& interrupted) {
+void run_immediately(const std::string& key, const std::function<Operator()>& make_operator, const std::vector<Tensor>& inputs,
+                     const Tensor& output, const Interrupted& interrupted) {
   const auto& context = output.buffer()->context();
-  std::string described = key;
+  std::string full_key = key;
   BoundRanges ranges;
   const auto add = [&](const Tensor& tensor) {
     const TensorDesc& desc = tensor.desc();
-    described += " " + std::string(name(desc.dtype)) + to_string(desc.shape) + to_string(desc.strides);
+    full_key += " " + std::string(name(desc.dtype)) + to_string(desc.shape) + to_string(desc.strides);
   };
   for (const Tensor& input : inputs) {
     add(input);
@@ -64,7 +64,7 @@ void run_at_once(const std::string& key, const std::function<Operator()>& descri
   }
   add(output);
   ranges.outputs = {output.range()};
-  const auto plan = context->attachment<PlanCache>()->find(context, described, describe);
+  const auto plan = context->attachment<PlanCache>()->find(context, full_key, make_operator);
   const auto compiled = std::make_shared<const CompiledOperator>(context, *plan);
   const uint64_t temporary = compiled->binding_properties().temporary_bytes;
   if (temporary > 0) ranges.temporary = {Buffer::create(context, temporary), 0, temporary};
@@ -72,11 +72,11 @@ void run_at_once(const std::string& key, const std::function<Operator()>& descri
   recording->exec().wait({}, interrupted);
 }
 
-Tensor aligned(const Tensor& source, const Interrupted& interrupted) {
+Tensor make_aligned(const Tensor& source, const Interrupted& interrupted) {
   const TensorDesc& desc = source.desc();
   if (source.byte_offset() % desc.required_alignment() == 0) return source;
-  const int64_t reached = reached_elements(desc.shape, desc.strides);
-  const Tensor span = Tensor::empty(source.buffer()->context(), desc.dtype, {reached});
+  const int64_t num_elements = span_elements(desc.shape, desc.strides);
+  const Tensor span = Tensor::empty(source.buffer()->context(), desc.dtype, {num_elements});
   const BufferPiece whole{0, span.desc().element_bytes()};
   copy({source.buffer(), source.byte_offset(), whole.bytes}, span.buffer(), {&whole, 1}, interrupted);
   return {desc, span.buffer()};

@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // kUnlimited and kNoIndex in the kernel
+constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // kUnlimited and kNotAnIndex in the kernel
 
 void shape_of_index_check(ShapeContext& node) {
   node.output(0, DType::int32, {4});
@@ -25,23 +25,26 @@ void lower_index_check(LowerContext& node) {
   for (const auto& input : node.inputs) shapes.push_back(input ? input->shape : Shape{});
   const IndexBounds bounds = find_operator(node.attributes->text(kCheckedOperator))->indices(*node.attributes, shapes);
   Composition parts(node);
-  const Piece y = parts.output(0);
+  const TensorOperand y = parts.output(0);
   parts.add("ConstantOfShape", {}, {y}, y);
   if (!bounds.any() || node.host(bounds.input)) return;  // none is out of range, or the host has checked them
   const TensorDesc& indices = node.input(bounds.input);
   if (indices.elements() == 0) return;
-  const Operand given = dense_input(node, bounds.input);
+  const Operand index_operand = dense_input(node, bounds.input);
   const bool is_real = is_float(indices.dtype);
   std::vector<int64_t> sizes;
   for (const int64_t size : bounds.sizes) sizes.push_back(size == kUnlimited ? kUnlimitedWord : size < 0 ? kNoIndexWord : size);
-  const Macros shared = {{"TUPLE", std::to_string(sizes.size()) + "u"}, {"REALS", is_real ? "1" : "0"}};
-  for (const bool tells : {false, true}) {
+  const Macros shared = {{"TUPLE", std::to_string(sizes.size()) + "u"}, {"FLOAT_INDICES", is_real ? "1" : "0"}};
+  for (const bool stores_index : {false, true}) {
     Macros macros = shared;
-    macros.emplace_back("TELLS", tells ? "1" : "0");
+    macros.emplace_back("STORE_INDEX", stores_index ? "1" : "0");
     StepBuilder step(node.kernel("index_check.comp", is_real ? indices.dtype : DType::int32, macros));
-    step.bind("indices", given).bind("y", y.operand).set("elements", indices.elements()).set("index_words", bits(indices.dtype) / 32);
+    step.bind("indices", index_operand)
+        .bind("y", y.operand)
+        .set("elements", indices.elements())
+        .set("index_words", bits(indices.dtype) / 32);
     step.set("from_end", bounds.from_end ? 1 : 0).set("size", sizes);
-    node.add(step.threads(tells ? 1 : static_cast<uint64_t>(indices.elements())).build());
+    node.add(step.threads(stores_index ? 1 : static_cast<uint64_t>(indices.elements())).build());
   }
 }
 
@@ -49,27 +52,27 @@ void lower_index_check(LowerContext& node) {
 
 const OperatorRow& index_check_row() {
   static const OperatorRow row = [] {
-    OperatorRow made;
-    made.name = "IndexCheck";
-    made.skeleton = Skeleton::scan;
-    made.shape = shape_of_index_check;
-    made.lower = lower_index_check;
-    return made;
+    OperatorRow check_row;
+    check_row.name = "IndexCheck";
+    check_row.skeleton = Skeleton::scan;
+    check_row.shape = shape_of_index_check;
+    check_row.lower = lower_index_check;
+    return check_row;
   }();
   return row;
 }
 
-FoundIndices found_indices(const std::byte* made, bool is_real) {
+IndexCheckResult decode_index_check(const std::byte* result_bytes, bool is_real) {
   std::array<uint32_t, 4> words;
-  std::memcpy(words.data(), made, sizeof words);
-  FoundIndices found{words[1], static_cast<int64_t>(~words[0]), static_cast<int64_t>(uint64_t{words[3]} << 32 | words[2]), {}};
-  found.text = std::to_string(found.index);
-  if (!is_real) return found;
-  const auto given = static_cast<double>(std::bit_cast<float>(words[2]));
-  constexpr double kLeast = -9.2e18, kMost = 9.2e18;  // within int64
-  found.index = std::isnan(given) ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(std::clamp(given, kLeast, kMost));
-  found.text = general_text(given);
-  return found;
+  std::memcpy(words.data(), result_bytes, sizeof words);
+  IndexCheckResult result{words[1], static_cast<int64_t>(~words[0]), static_cast<int64_t>(uint64_t{words[3]} << 32 | words[2]), {}};
+  result.text = std::to_string(result.index);
+  if (!is_real) return result;
+  const auto value = static_cast<double>(std::bit_cast<float>(words[2]));
+  constexpr double kMin = -9.2e18, kMax = 9.2e18;  // within int64
+  result.index = std::isnan(value) ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(std::clamp(value, kMin, kMax));
+  result.text = format_general(value);
+  return result;
 }
 
 }  // namespace pumice

@@ -14,13 +14,13 @@ const OperatorRow& index_check_row();
 inline constexpr std::string_view kCheckedOperator = "checked";
 
 // Decoded output of a check node.
-struct FoundIndices {
+struct IndexCheckResult {
   uint64_t count = 0;
   int64_t position = 0,
           index = 0;  // position and value of the first out-of-range index; a float is truncated, NaN gives the smallest int64
   std::string text;   // the index as text
 };
 // `is_real`: the indices are floats.
-FoundIndices found_indices(const std::byte* made, bool is_real);
+IndexCheckResult decode_index_check(const std::byte* result_bytes, bool is_real);
 
 }  // namespace pumice

@@ -17,16 +17,16 @@ void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> ope
     throw BindingError("I6", "initializer", name_, "a reset after its work is done",
                        "one while execution " + std::to_string(busy_until_) + " runs");
   std::vector<Slot> inputs, outputs;
-  std::map<const InitializationState*, std::string> places;  // plans of one program share a state
-  for (const auto& one : operators) {
-    const std::string place = "operators[" + std::to_string(inputs.size()) + "]";
-    if (!one) throw BindingError("C10", place, "", "a compiled operator", "None");
-    if (one->context() != context_)
-      throw BindingError("M3", place, one->name(), "an operator of the initializer's context", "one of another context");
-    const auto [first, is_new] = places.emplace(one->state().get(), place);
-    if (!is_new) throw BindingError("I5", place, one->name(), "an operator that is not in the list yet", "that of " + first->second);
-    inputs.push_back({one->name(), {}});
-    outputs.push_back({one->name(), {}});
+  std::map<const InitializationState*, std::string> names_by_state;  // plans of one program share a state
+  for (const auto& op : operators) {
+    const std::string path = "operators[" + std::to_string(inputs.size()) + "]";
+    if (!op) throw BindingError("C10", path, "", "a compiled operator", "None");
+    if (op->context() != context_)
+      throw BindingError("M3", path, op->name(), "an operator of the initializer's context", "one of another context");
+    const auto [first, is_new] = names_by_state.emplace(op->state().get(), path);
+    if (!is_new) throw BindingError("I5", path, op->name(), "an operator that is not in the list yet", "that of " + first->second);
+    inputs.push_back({op->name(), {}});
+    outputs.push_back({op->name(), {}});
   }
   ++generation_;
   operators_ = std::move(operators);
@@ -36,8 +36,8 @@ void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> ope
 
 BindingProperties Initializer::binding_properties() const {
   BindingProperties properties;
-  for (const auto& one : operators_) {
-    const InitializationPlan& plan = *one->plan().initialization;
+  for (const auto& op : operators_) {
+    const InitializationPlan& plan = *op->plan().initialization;
     for (const auto& step : plan.steps) properties.descriptors += static_cast<uint32_t>(step.operands.size());
     properties.temporary_bytes = std::max(properties.temporary_bytes, plan.temporary_bytes);
   }
@@ -46,7 +46,7 @@ BindingProperties Initializer::binding_properties() const {
 
 std::vector<const Dispatchable*> Initializer::targets() const {
   std::vector<const Dispatchable*> all;
-  for (const auto& one : operators_) all.push_back(one.get());
+  for (const auto& op : operators_) all.push_back(op.get());
   return all;
 }
 
@@ -55,8 +55,8 @@ std::vector<Dispatch> Initializer::lower(const BoundRanges& ranges) const {
   auto next = ranges.inputs.begin();
   for (size_t i = 0; i < operators_.size(); ++i) {
     const auto end = next + static_cast<std::ptrdiff_t>(operators_[i]->inputs().size());
-    BoundRanges own{{next, end}, {}, ranges.temporary, ranges.outputs.at(i)};
-    append_dispatches(*context_, operators_[i]->plan().initialization->steps, own, operators_[i]->constants(), dispatches);
+    BoundRanges operator_ranges{{next, end}, {}, ranges.temporary, ranges.outputs.at(i)};
+    append_dispatches(*context_, operators_[i]->plan().initialization->steps, operator_ranges, operators_[i]->constants(), dispatches);
     next = end;
   }
   return dispatches;
@@ -96,9 +96,9 @@ void Initializer::revoke(size_t count) const {
 
 void Initializer::submitted(uint64_t id) const {
   busy_until_ = id;
-  for (const auto& one : operators_) {
-    const std::lock_guard lock(one->state()->mutex);
-    one->state()->constants.reset();  // the command list that reads the constants keeps them alive
+  for (const auto& op : operators_) {
+    const std::lock_guard lock(op->state()->mutex);
+    op->state()->constants.reset();  // the command list that reads the constants keeps them alive
   }
 }
 

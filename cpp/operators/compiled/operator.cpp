@@ -4,10 +4,10 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/compiled/compiled_operator.h"
-#include "operators/elementwise/elementwise_expression.h"
 #include "operators/common/composition.h"
 #include "operators/common/split_node.h"
+#include "operators/compiled/compiled_operator.h"
+#include "operators/elementwise/elementwise_expression.h"
 
 namespace pumice {
 namespace {
@@ -38,23 +38,23 @@ std::string activation_names() {
 }
 
 // Maps the operands of a node to locations in its plan.
-class OperatorPlanner {
+class OperatorPlanBuilder {
  public:
-  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
+  OperatorPlanBuilder(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
       : op_(op) {
-    if (options.precision) inside_ = dtype_of_precision(*options.precision);
+    if (options.precision) working_dtype_ = dtype_of_precision(*options.precision);
     library_ = context->attachment<KernelLibrary>();
     node_.context = std::move(context);
     node_.library = library_.get();
     node_.attributes = &attributes;
     node_.node = op.row().name;
     node_.row = &op.row();
-    node_.float_dtype = inside_.value_or(float_dtype_of(op.outputs(), op.inputs()));
-    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(held_as(*operand)) : std::nullopt);
+    node_.float_dtype = working_dtype_.value_or(float_dtype_of(op.outputs(), op.inputs()));
+    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(stored_desc(*operand)) : std::nullopt);
     node_.outputs = op.outputs();
     node_.expression = op.expression();
     node_.deterministic = options.deterministic;
-    if (options.epilogue) node_.epilogue_text = options.epilogue->glsl({{"x", ExprType::f32}});
+    if (options.epilogue) node_.epilogue_source = options.epilogue->glsl({{"x", ExprType::f32}});
     node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
     persistent_.resize(op.inputs().size());
@@ -66,21 +66,21 @@ class OperatorPlanner {
     for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
     plan.initialization = initialization();
-    const bool has_epilogue = node_.epilogue_text != "x";
-    inside_ ? lower_inside(node_, *inside_) : lower_strided(node_);
+    const bool has_epilogue = node_.epilogue_source != "x";
+    working_dtype_ ? lower_in_dtype(node_, *working_dtype_) : lower_strided(node_);
     if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
       throw UnsupportedError("operator " + plan.name + " with an activation: its kernels apply none to a result like " +
                              to_string(*op_.outputs()[0]));
     for (const uint64_t bytes : node_.temporaries) {
-      temporaries_.push_back(plan.temporary_bytes);
+      temporary_offsets_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
     }
     for (const auto& bytes : node_.host_blocks) {
-      blocks_.push_back(round_up(plan.host_values.size(), kAlignment));
-      plan.host_values.resize(blocks_.back() + round_up(bytes.size(), kGrain));
-      std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(blocks_.back()));
+      host_block_offsets_.push_back(round_up(plan.host_values.size(), kAlignment));
+      plan.host_values.resize(host_block_offsets_.back() + round_up(bytes.size(), kGrain));
+      std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(host_block_offsets_.back()));
     }
-    for (auto& step : node_.steps) plan.steps.push_back(planned(std::move(step), true));
+    for (auto& step : node_.steps) plan.steps.push_back(plan_step(std::move(step), true));
     if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has overwritten
     return plan;
   }
@@ -93,9 +93,9 @@ class OperatorPlanner {
 
   // Returns the TensorDesc of an owned tensor in the persistent resource, if its operator does not pack it. Other tensors keep their
   // description.
-  TensorDesc held_as(const TensorDesc& desc) const {
-    const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
-    return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
+  TensorDesc stored_desc(const TensorDesc& desc) const {
+    const bool converted = desc.owned && working_dtype_ && is_operator_float(desc.dtype) && desc.dtype != *working_dtype_;
+    return converted ? TensorDesc(*working_dtype_, desc.shape, {}, true) : desc;
   }
 
   std::shared_ptr<const InitializationPlan> initialization() {
@@ -110,19 +110,21 @@ class OperatorPlanner {
       if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
       PackedWeight weight;
       node_.constant_packed[i] = op_.row().pack && op_.row().pack(pack, i, weight);
-      const TensorDesc &given = *op_.inputs()[i], &held = *node_.inputs[i];
-      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : held.bytes(), kGrain);
+      const TensorDesc &source_desc = *op_.inputs()[i], &stored = *node_.inputs[i];
+      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : stored.bytes(), kGrain);
       persistent_[i] = {plan->persistent_bytes, bytes, true};
       plan->persistent_bytes += round_up(bytes, kAlignment);
-      const PlannedOperand source{Place::input, static_cast<uint32_t>(i), 0, round_up(given.bytes(), kGrain),
-                                  static_cast<uint32_t>(bits(given.dtype))};
-      const PlannedOperand target{Place::persistent, 0, persistent_[i].offset, bytes, static_cast<uint32_t>(bits(held.dtype))};
-      if (!node_.constant_packed[i] && given.dtype == held.dtype)
-        append_word_copies(node_.context, source, target, given.bytes(), op_.row().name, plan->steps);
+      const PlannedOperand source{MemoryKind::input, static_cast<uint32_t>(i), 0, round_up(source_desc.bytes(), kGrain),
+                                  static_cast<uint32_t>(bits(source_desc.dtype))};
+      const PlannedOperand target{MemoryKind::persistent, 0, persistent_[i].offset, bytes, static_cast<uint32_t>(bits(stored.dtype))};
+      if (!node_.constant_packed[i] && source_desc.dtype == stored.dtype)
+        append_word_copies(node_.context, source, target, source_desc.bytes(), op_.row().name, plan->steps);
       else if (!node_.constant_packed[i])
-        append_conversion(given, source, held, target, *plan);
+        append_conversion(source_desc, source, stored, target, *plan);
       else
-        append_packing(weight, i, pack.inputs[i]->dtype == given.dtype ? source : converted_source(given, source, held, *plan), *plan);
+        append_packing(weight, i,
+                       pack.inputs[i]->dtype == source_desc.dtype ? source : add_source_conversion(source_desc, source, stored, *plan),
+                       *plan);
     }
     return plan;
   }
@@ -130,78 +132,78 @@ class OperatorPlanner {
   void append_packing(const PackedWeight& weight, size_t i, const PlannedOperand& source, InitializationPlan& plan) const {
     const auto index = static_cast<uint32_t>(i);
     std::vector<Step> steps;
-    weight.steps(steps, {Place::input, index, 0}, {Place::persistent, index, 0});
+    weight.steps(steps, {MemoryKind::input, index, 0}, {MemoryKind::persistent, index, 0});
     for (Step& step : steps) {
       std::vector<bool> reads;
-      for (const Operand& operand : step.operands) reads.push_back(operand.place == Place::input);
-      PlannedStep& made = plan.steps.emplace_back(planned(std::move(step), false));
+      for (const Operand& operand : step.operands) reads.push_back(operand.place == MemoryKind::input);
+      PlannedStep& planned_step = plan.steps.emplace_back(plan_step(std::move(step), false));
       for (size_t k = 0; k < reads.size(); ++k)
-        if (reads[k]) made.operands[k] = shifted(source, made.operands[k].byte_offset);
+        if (reads[k]) planned_step.operands[k] = offset_operand(source, planned_step.operands[k].byte_offset);
     }
   }
 
-  static PlannedOperand shifted(PlannedOperand operand, uint64_t bytes) {
+  static PlannedOperand offset_operand(PlannedOperand operand, uint64_t bytes) {
     operand.byte_offset += bytes;
     operand.bytes -= bytes;
     return operand;
   }
 
   // Converts a weight to its storage dtype in the initialisation's temporary resource.
-  PlannedOperand converted_source(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held,
-                                  InitializationPlan& plan) const {
-    const PlannedOperand target{Place::temporary, 0, plan.temporary_bytes, round_up(held.bytes(), kGrain),
-                                static_cast<uint32_t>(bits(held.dtype))};
+  PlannedOperand add_source_conversion(const TensorDesc& source_desc, const PlannedOperand& source, const TensorDesc& stored,
+                                       InitializationPlan& plan) const {
+    const PlannedOperand target{MemoryKind::temporary, 0, plan.temporary_bytes, round_up(stored.bytes(), kGrain),
+                                static_cast<uint32_t>(bits(stored.dtype))};
     plan.temporary_bytes += round_up(target.bytes, kAlignment);
-    append_conversion(given, source, held, target, plan);
+    append_conversion(source_desc, source, stored, target, plan);
     return target;
   }
 
-  void append_conversion(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held, const PlannedOperand& target,
-                         InitializationPlan& plan) const {
+  void append_conversion(const TensorDesc& source_desc, const PlannedOperand& source, const TensorDesc& stored,
+                         const PlannedOperand& target, InitializationPlan& plan) const {
     LowerContext cast;
     static_cast<NodeContext&>(cast) = node_;
     cast.row = find_operator("Cast");
-    cast.inputs = {TensorDesc(given.dtype, {given.elements()})}, cast.outputs = {TensorDesc(held.dtype, {held.elements()})};
-    lower_row(cast);
+    cast.inputs = {TensorDesc(source_desc.dtype, {source_desc.elements()})}, cast.outputs = {TensorDesc(stored.dtype, {stored.elements()})};
+    lower_operator_row(cast);
     for (Step& step : cast.steps) {
-      PlannedStep& made = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push), step.groups,
-                                                  std::string(op_.row().name));
+      PlannedStep& planned_step = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push),
+                                                          step.groups, std::string(op_.row().name));
       for (const Operand& operand : step.operands)
-        made.operands.push_back(shifted(operand.place == Place::input ? source : target, operand.byte_offset));
+        planned_step.operands.push_back(offset_operand(operand.place == MemoryKind::input ? source : target, operand.byte_offset));
     }
   }
 
   // Maps a step's operands. `execution`: the step runs at execution, when owned inputs are in the persistent resource.
-  PlannedStep planned(Step step, bool execution) const {
+  PlannedStep plan_step(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
     for (size_t i = 0; i < step.operands.size(); ++i)
-      planned.operands.push_back(place(step.operands[i], planned.kernel->interface().bindings[i], execution));
+      planned.operands.push_back(plan_operand(step.operands[i], planned.kernel->interface().bindings[i], execution));
     return planned;
   }
 
-  PlannedOperand place(const Operand& operand, const BindingInterface& binding, bool execution) const {
+  PlannedOperand plan_operand(const Operand& operand, const BindingInterface& binding, bool execution) const {
     const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
     const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
     PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, operand.element_bits ? operand.element_bits : declared};
-    const auto lies_as = [&](const TensorDesc& desc) {
+    const auto set_tensor_size = [&](const TensorDesc& desc) {
       result.bytes = rest(round_up(desc.bytes(), kGrain));
       result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
     };
-    if (operand.place == Place::output) lies_as(*op_.outputs()[operand.index]);
-    if (operand.place == Place::temporary)
-      result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset,
+    if (operand.place == MemoryKind::output) set_tensor_size(*op_.outputs()[operand.index]);
+    if (operand.place == MemoryKind::temporary)
+      result = {operand.place, 0, temporary_offsets_[operand.index] + operand.byte_offset,
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
-    if (operand.place == Place::host)
-      result = {operand.place, 0, blocks_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
-    if (operand.place == Place::input) lies_as(bound_input(operand.index));
+    if (operand.place == MemoryKind::host)
+      result = {operand.place, 0, host_block_offsets_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
+    if (operand.place == MemoryKind::input) set_tensor_size(bound_input(operand.index));
     const bool persistent =
-        operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
+        operand.place == MemoryKind::persistent || (operand.place == MemoryKind::input && execution && persistent_[operand.index].owned);
     if (persistent) {
-      const Persistent& held = persistent_[operand.index];
-      if (operand.place == Place::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
-      result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
+      const Persistent& stored = persistent_[operand.index];
+      if (operand.place == MemoryKind::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
+      result = {MemoryKind::persistent, 0, stored.offset + operand.byte_offset, rest(stored.bytes), result.element_bits};
     }
-    result.touched = operand.bytes, result.is_exact = operand.is_exact;
+    result.accessed_bytes = operand.bytes, result.is_exact = operand.is_exact;
     return result;
   }
 
@@ -212,12 +214,12 @@ class OperatorPlanner {
   }
 
   const Operator& op_;
-  std::optional<DType> inside_;  // nullopt: floats keep their declared dtypes
+  std::optional<DType> working_dtype_;  // nullopt: floats keep their declared dtypes
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
-  std::vector<Persistent> persistent_;  // indexed by input
-  std::vector<uint64_t> temporaries_;   // offsets of the temporaries
-  std::vector<uint64_t> blocks_;        // offsets of host blocks
+  std::vector<Persistent> persistent_;        // indexed by input
+  std::vector<uint64_t> temporary_offsets_;   // offsets of the temporaries
+  std::vector<uint64_t> host_block_offsets_;  // offsets of host blocks
 };
 
 }  // namespace
@@ -243,12 +245,12 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
 }
 
 Operator::Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output)
-    : row_(&map_row(inputs.size())),
+    : row_(&custom_elementwise_row(inputs.size())),
       inputs_(inputs.begin(), inputs.end()),
       outputs_{output},
       constants_(inputs.size()),
       expression_(std::move(expression)) {
-  attributes_.set(std::string(kMapDtype), static_cast<int64_t>(output.dtype));
+  attributes_.set(std::string(kOutputDtype), static_cast<int64_t>(output.dtype));
   check_outputs();
 }
 
@@ -284,19 +286,20 @@ void Operator::check_outputs() const {
   const auto expected = shapes.take_outputs();
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const std::string output = role_name(row_->schema.outputs, i);
-    const auto& given = outputs_[i];
-    if (!given) {
+    const auto& actual = outputs_[i];
+    if (!actual) {
       const auto& roles = row_->schema.outputs;
       if (i >= roles.size() || !roles[i].optional) throw GraphError(std::string(op), "output '" + output + "' has to be described");
       continue;
     }
-    if (given->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
-    if (overlaps(given->shape, given->strides))
-      throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
+    if (actual->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
+    if (overlaps(actual->shape, actual->strides))
+      throw GraphError(std::string(op), "output '" + output + "', " + to_string(*actual) + ": several indices share one element", "R9");
     if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
-    if (given->dtype != expected[i]->dtype || given->shape != expected[i]->shape)
+    if (actual->dtype != expected[i]->dtype || actual->shape != expected[i]->shape)
       throw GraphError(std::string(op), "output '" + output + "': expected " +
-                                            to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " + to_string(*given));
+                                            to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " +
+                                            to_string(*actual));
   }
 }
 
@@ -324,14 +327,14 @@ void Operator::set_activation(std::string_view name, const Attributes& attribute
   if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
     throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
   const Expression x = Expression::name("x");
-  activation_ =
-      map_expression(*row, checked_attributes(*row, name, attributes), {true}).substitute({{std::string(row->schema.inputs[0].name), x}});
+  activation_ = elementwise_expression(*row, checked_attributes(*row, name, attributes), {true})
+                    .substitute({{std::string(row->schema.inputs[0].name), x}});
 }
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
   ExecutionOptions activated = options;
   if (activation_) activated.epilogue = options.epilogue ? options.epilogue->substitute({{"x", *activation_}}) : activation_;
-  Plan plan = OperatorPlanner(*this, attributes_, context, activated).plan();
+  Plan plan = OperatorPlanBuilder(*this, attributes_, context, activated).plan();
   plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

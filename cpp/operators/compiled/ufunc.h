@@ -13,8 +13,8 @@ namespace pumice {
 // around; integer division by 0 yields 0 with remainder 0, as in NumPy, without a warning. `interrupted` as in pumice::upload.
 // Throws UnsupportedError for an unknown operation or loop and for types without device arithmetic, BindingError (M3) if the tensors belong
 // to different contexts, GraphError if the shapes do not broadcast.
-Tensor elementwise(std::string_view operation, const std::vector<Tensor>& operands, const std::vector<DType>& types, DType result,
-                   const Interrupted& interrupted = {});
+Tensor run_ufunc(std::string_view operation, const std::vector<Tensor>& operands, const std::vector<DType>& types, DType result,
+                 const Interrupted& interrupted = {});
 
 // Whether any element is nonzero, and whether all elements are. For an empty tensor, false and true.
 bool any_nonzero(const Tensor& tensor, const Interrupted& interrupted = {});

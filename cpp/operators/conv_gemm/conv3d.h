@@ -7,22 +7,22 @@
 namespace pumice {
 
 // Specialization constants of include/window_3d.glsl.
-SpecValues volume_constants(const WindowGeometry& window);
+SpecValues window_3d_constants(const WindowGeometry& window);
 // Pads per-axis values to three spatial axes, with `missing` for absent axes.
-std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
+std::vector<int64_t> pad_to_3d(const std::vector<int64_t>& values, int64_t missing);
 // Strides of batch, channels and three spatial axes.
-std::vector<int64_t> volume_strides(const TensorDesc& desc);
+std::vector<int64_t> strides_3d(const TensorDesc& desc);
 // Throws UnsupportedError if there are more than three spatial axes.
-void check_volume(const LowerContext& node);
+void check_spatial_rank(const LowerContext& node);
 
 // A 3D convolution, plain or transposed, with weights in ONNX layout.
-struct VolumeConv {
+struct Conv3d {
   const WindowGeometry& window;
   const TensorDesc &x, &w, &y;
   bool transposed;
-  std::optional<IntegerTerms> integers;  // none: floats
+  std::optional<Int8Params> integers;  // none: floats
 };
 // x is input 0.
-void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made);
+void add_conv3d(LowerContext& node, const Conv3d& conv, const Operand& weights, const ConvGemmBias& bias, const Operand& result);
 
 }  // namespace pumice

@@ -26,22 +26,22 @@ struct ZeroPoints {
 };
 
 // A contraction of 8-bit integers with int32 accumulation. Absent zero points are zero.
-struct IntegerTerms {
+struct Int8Params {
   DType x, w;
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
 };
 
 // Layout of the weights: blocks from pack_weights(). Matrices may also be column-major, in fragments from pack_fragments(), in fragments of
 // elements split into two fp16 values, or have the arbitrary strides of the WeightView.
-enum class WeightOrder : uint8_t { blocks, columns, fragments, halves, strides };
+enum class WeightOrder : uint8_t { blocks, col_major, fragments, split_fp16, strides };
 
 // Whether kernels for this order read x in vec8s.
-inline bool reads_eights(WeightOrder order) {
-  return order == WeightOrder::columns || order == WeightOrder::fragments || order == WeightOrder::halves;
+inline bool reads_vec8(WeightOrder order) {
+  return order == WeightOrder::col_major || order == WeightOrder::fragments || order == WeightOrder::split_fp16;
 }
 
 // All parameters of one dispatch of a contraction kernel.
-struct Contraction {
+struct ConvGemm {
   Planes x, y;
   WeightView weights;
   int64_t out_h, out_w;  // output size of this dispatch
@@ -49,26 +49,26 @@ struct Contraction {
   int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
   int64_t x_first = 0, w_first = 0, y_first = 0;  // first element of this dispatch in each tensor
-  bool matrix = false;                            // GEMM: no taps
-  std::optional<IntegerTerms> integers = {};      // none: floats
+  bool is_gemm = false;                           // no taps
+  std::optional<Int8Params> integers = {};        // none: floats
   WeightOrder order = WeightOrder::blocks;        // order of the weights
   std::vector<WeightOrder> orders = {};           // possible orders of a constant matrix, preferred first; empty: only `order`
   bool padded = false;                            // the channels of x are zero-padded to a multiple of 8
-  bool split = false;                             // rows of x are sums of two fp16 values, from split_fp16_rows.comp
+  bool x_is_split = false;                        // rows of x are sums of two fp16 values, from split_fp16_rows.comp
   int64_t fragments = 0;                          // offset of a second copy of the weights, packed by pack_fragments(); 0: none
-  int64_t spread = 0;                             // offset of a copy packed with the x taps folded into N; 0: none
+  int64_t folded_taps = 0;                        // offset of a copy packed with the x taps folded into N; 0: none
   // Max-pooling windows fused into a convolution: y holds their maxima. Only conv_patch supports this.
   PoolWindow pool = {};
-  // Float dtypes of x and y; the weights have the node's float dtype. See float_arrays().
+  // Float dtypes of x and y; the weights have the node's float dtype. See float_array_types().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
 };
 
-inline bool pools(const Contraction& c) {
+inline bool pools(const ConvGemm& c) {
   return c.pool != PoolWindow{};
 }
 
 // A bias packed per channel (int32 for integers), starting at element `first`, or a matrix to add.
-struct ContractionBias {
+struct ConvGemmBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;
   int64_t stride_row = 0, stride_column = 0;

@@ -4,296 +4,302 @@
 #include <cmath>
 
 #include "core/rounding.h"
-#include "operators/conv_gemm/weight_packing.h"
-#include "operators/conv_gemm/conv_gemm_tiling.h"
-#include "operators/conv_gemm/mma_plans.h"
-#include "operators/conv_gemm/halo_tiling.h"
-#include "operators/conv_gemm/patch_tiling.h"
-#include "operators/conv_gemm/few_channels_tiling.h"
 #include "operators/common/row_registers.h"
+#include "operators/conv_gemm/conv_gemm_tiling.h"
+#include "operators/conv_gemm/few_channels_tiling.h"
+#include "operators/conv_gemm/halo_tiling.h"
+#include "operators/conv_gemm/mma_plans.h"
+#include "operators/conv_gemm/patch_tiling.h"
+#include "operators/conv_gemm/weight_packing.h"
 
 namespace pumice {
 namespace {
 
-int64_t lane_iterations(const Contraction& c) {
+int64_t cpu_iterations(const ConvGemm& c) {
   return c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4));
 }
 
-std::string name_of(const Tiling& one) {
-  return "conv_tiled " + sides(one.pixels, one.channels) + " split " + std::to_string(one.split) + " registers " +
-         (one.held_pixels == one.held_channels ? std::to_string(one.held_pixels) : sides(one.held_pixels, one.held_channels));
+std::string variant_name(const Tiling& candidate) {
+  return "conv_tiled " + format_size(candidate.pixels, candidate.channels) + " split " + std::to_string(candidate.split) + " registers " +
+         (candidate.thread_pixels == candidate.thread_channels ? std::to_string(candidate.thread_pixels)
+                                                               : format_size(candidate.thread_pixels, candidate.thread_channels));
 }
 
-std::string name_of(const MatrixTiling& one) {
-  return "conv_coopmat " + sides(one.pixels, one.channels) + " of " + sides(one.sub_pixels, one.sub_channels) + " depth " +
-         std::to_string(one.depth) + " split " + std::to_string(one.split);
+std::string variant_name(const CoopmatTiling& candidate) {
+  return "conv_coopmat " + format_size(candidate.pixels, candidate.channels) + " of " +
+         format_size(candidate.sub_pixels, candidate.sub_channels) + " k " + std::to_string(candidate.k) + " split " +
+         std::to_string(candidate.split);
 }
 
 // Macros for vector loads of x and vector stores of y.
-struct VectorMacros {
-  Macros y, both;
+struct Vec4Macros {
+  Macros y, x_and_y;
 };
 
-VectorMacros vector_macros(const LowerContext& node, const Contraction& c, bool is_gemv) {
+Vec4Macros vec4_macros(const LowerContext& node, const ConvGemm& c, bool is_gemv) {
   const int64_t kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
-                      (!c.integers || node.input_phase(0) % 4 == 0);
+                      (!c.integers || node.input_misalignment(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
   const Macros y_vectors{{"Y_VEC4", y_vec4 && !is_gemv ? "1" : "0"}};
   return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
 }
 
 // Plan for cooperative matrices.
-ContractionPlan matrix_plan(const LowerContext& node, const MatrixTiling& matrix, const Macros& y_vectors, int64_t depth) {
+ConvGemmPlan coopmat_plan(const LowerContext& node, const CoopmatTiling& coopmat, const Macros& y_vectors, int64_t k) {
   return {"conv_coopmat.comp",
           y_vectors,
-          specialized({{"INVOCATIONS", matrix.subgroups() * node.context->info().limit("subgroupSize")},
-                       {"TILE_P", matrix.pixels},
-                       {"TILE_C", matrix.channels},
-                       {"SUB_P", matrix.sub_pixels},
-                       {"SUB_C", matrix.sub_channels},
-                       {"DEPTH", matrix.depth},
-                       {"WHOLE", depth % matrix.depth == 0 ? 1 : 0},
-                       {"SPLIT", matrix.split}}),
-          matrix.pixels,
-          matrix.channels,
-          kCutting * round_up(depth, matrix.depth) / matrix.split + matrix.split + kBiases,
+          spec_constants({{"INVOCATIONS", coopmat.subgroups() * node.context->info().limit("subgroupSize")},
+                          {"TILE_M", coopmat.pixels},
+                          {"TILE_N", coopmat.channels},
+                          {"SUB_M", coopmat.sub_pixels},
+                          {"SUB_N", coopmat.sub_channels},
+                          {"TILE_K", coopmat.k},
+                          {"NO_K_TAIL", k % coopmat.k == 0 ? 1 : 0},
+                          {"SPLIT", coopmat.split}}),
+          coopmat.pixels,
+          coopmat.channels,
+          kCoopmatRoundings * round_up(k, coopmat.k) / coopmat.split + coopmat.split + kEpilogueAdditions,
           0,
-          name_of(matrix)};
+          variant_name(coopmat)};
 }
 
-ContractionPlan columns_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t depth) {
-  const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
+ConvGemmPlan gemv_col_major_plan(const LowerContext& node, int64_t pixels, const Macros& y_vectors, int64_t k) {
+  const int64_t unroll = 8 / pixels, subgroup = node.subgroup();
   return {"gemv_col_major.comp",
           {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
-          specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}}),
-          kMostColumnRows,
-          columns_at_once(node),
-          ceil_div(depth / 8, subgroup) + 5 + meeting_additions(subgroup, subgroup, false) + kBiases,
+          spec_constants({{"ROWS", pixels}, {"UNROLL", unroll}, {"NO_K_TAIL", k / 8 % (subgroup * unroll) == 0 ? 1 : 0}}),
+          kMaxColMajorRows,
+          columns_per_group(node),
+          ceil_div(k / 8, subgroup) + 5 + reduction_additions(subgroup, subgroup, false) + kEpilogueAdditions,
           0,
           "gemv_col_major"};
 }
 
 // Plan for GEMM with few rows (small M).
-ContractionPlan skinny_plan(const Skinny& skinny, const Macros& y_vectors, int64_t depth) {
+ConvGemmPlan gemv_plan(const GemvTiling& gemv, const Macros& y_vectors, int64_t k) {
   return {"gemv.comp", y_vectors,
-          specialized({{"INVOCATIONS", skinny.invocations},
-                       {"ROWS", skinny.rows},
-                       {"AHEAD", kSkinnyAhead},
-                       {"WHOLE", depth % (skinny.invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}}),
-          kMostSkinny, kSkinnyChannels,
+          spec_constants({{"INVOCATIONS", gemv.invocations},
+                          {"ROWS", gemv.m},
+                          {"UNROLL", kGemvUnroll},
+                          {"NO_K_TAIL", k % (gemv.invocations / (kGemvColumns / 8) * kGemvUnroll) == 0 ? 1 : 0}}),
+          kMaxGemvRows, kGemvColumns,
           // Rows of w that an invocation reads, their eight sums, and the final reduction.
-          ceil_div(depth, skinny.invocations / 4) + 8 + skinny.invocations / kSkinnyChannels + kBiases, skinny.iterations(depth),
-          "gemv " + std::to_string(skinny.invocations * skinny.rows)};
+          ceil_div(k, gemv.invocations / 4) + 8 + gemv.invocations / kGemvColumns + kEpilogueAdditions, gemv.iterations(k),
+          "gemv " + std::to_string(gemv.invocations * gemv.m)};
 }
 
-// Plan for CPU drivers, with a kernel without barriers: up to kMostLaneRows pixels, or any number that fits registers.
-ContractionPlan few_lanes_plan(const LowerContext& node, const Contraction& c, int64_t pixels, Macros macros, int64_t depth) {
+// Plan for CPU drivers, with a kernel without barriers: up to kMaxCpuRows pixels, or any number that fits registers.
+ConvGemmPlan gemv_cpu_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels, Macros macros, int64_t k) {
   const bool has_strides = c.order == WeightOrder::strides;
   macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
   macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
-  macros.emplace_back("W_VEC4", has_strides && has_vector_columns(node, c, node.input_phase(1)) ? "1" : "0");
+  macros.emplace_back("W_VEC4", has_strides && has_vec4_columns(node, c, node.input_misalignment(1)) ? "1" : "0");
   return {"gemv_cpu.comp",
           std::move(macros),
-          specialized({{"ROWS", pixels}}),
-          has_strides ? kMostLaneRows : std::max(kMostLaneRows, pixels),
-          kLaneChannels,
-          depth + kBiases,
-          lane_iterations(c),
+          spec_constants({{"ROWS", pixels}}),
+          has_strides ? kMaxCpuRows : std::max(kMaxCpuRows, pixels),
+          kCpuChannels,
+          k + kEpilogueAdditions,
+          cpu_iterations(c),
           "gemv_cpu"};
 }
 
 // Whether conv_cpu can unroll the taps of a row, which requires a single step of input channels.
-bool has_narrow_rows(const Contraction& c) {
-  constexpr int64_t kMostRowTaps = 9;
-  return c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
+bool can_unroll_row_taps(const ConvGemm& c) {
+  constexpr int64_t kMaxRowTaps = 9;
+  return c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMaxRowTaps;
 }
 
-ContractionPlan lanes_plan(const Contraction& c, bool unrolled, Macros macros, int64_t depth) {
-  constexpr int64_t kLanePixels = 16;  // pixels per subgroup
+ConvGemmPlan conv_cpu_plan(const ConvGemm& c, bool unrolled, Macros macros, int64_t k) {
+  constexpr int64_t kCpuPixels = 16;  // pixels per subgroup
   macros.emplace_back("KV", std::to_string(step_channels(c.weights.channels_in)));
   macros.emplace_back("ROW_TAPS", std::to_string(unrolled ? c.taps_w : 0));
   return {"conv_cpu.comp",
           std::move(macros),
           {},
-          kLanePixels,
-          kLaneChannels,
-          depth + kBiases,
-          lane_iterations(c),
+          kCpuPixels,
+          kCpuChannels,
+          k + kEpilogueAdditions,
+          cpu_iterations(c),
           unrolled ? "conv_cpu unrolled" : "conv_cpu"};
 }
 
 // Plan for tiles in shared memory.
-ContractionPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t depth) {
+ConvGemmPlan tiled_plan(const Tiling& tiling, const Macros& vectors, int64_t k) {
   return {"conv_tiled.comp",
           vectors,
-          specialized({{"INVOCATIONS", tiling.invocations()},
-                       {"TILE_P", tiling.pixels},
-                       {"TILE_C", tiling.channels},
-                       {"SPLIT", tiling.split},
-                       {"REGISTERS_P", tiling.held_pixels},
-                       {"REGISTERS_C", tiling.held_channels}}),
+          spec_constants({{"INVOCATIONS", tiling.invocations()},
+                          {"TILE_M", tiling.pixels},
+                          {"TILE_N", tiling.channels},
+                          {"SPLIT", tiling.split},
+                          {"THREAD_M", tiling.thread_pixels},
+                          {"THREAD_N", tiling.thread_channels}}),
           tiling.pixels,
           tiling.channels,
-          round_up(depth, 16 * tiling.split) / tiling.split + tiling.split + kBiases,
-          tiling.iterations(depth),
-          name_of(tiling)};
+          round_up(k, 16 * tiling.split) / tiling.split + tiling.split + kEpilogueAdditions,
+          tiling.iterations(k),
+          variant_name(tiling)};
 }
 
-std::string name_of(const PatchTiling& one) {
-  return "conv_patch " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " + std::to_string(one.pixels) +
-         " split " + std::to_string(one.split);
+std::string variant_name(const PatchTiling& candidate) {
+  return "conv_patch " + format_size(candidate.rows, candidate.columns) + "x" + std::to_string(candidate.channels) + " of " +
+         std::to_string(candidate.pixels) + " split " + std::to_string(candidate.split);
 }
 
 // Plan for input patches in shared memory.
-ContractionPlan patch_plan(const PatchTiling& tiling, const Contraction& c, Macros vectors) {
+ConvGemmPlan patch_plan(const PatchTiling& tiling, const ConvGemm& c, Macros vectors) {
   if (tiling.split * tiling.chunk % 4 != 0) vectors[1] = {"X_VEC4", "0"};
   if (pools(c)) vectors.emplace_back("POOLS", "1");
   return {"conv_patch.comp",
           std::move(vectors),
-          with_window(c, {{"INVOCATIONS", tiling.invocations()},
-                          {"TILE_H", tiling.rows},
-                          {"TILE_W", tiling.columns},
-                          {"TILE_C", tiling.channels},
-                          {"PIXELS", tiling.pixels},
-                          {"SPLIT", tiling.split},
-                          {"CHUNK", tiling.chunk},
-                          {"POOL_H", c.pool.rows},
-                          {"POOL_W", c.pool.columns}}),
+          window_constants(c, {{"INVOCATIONS", tiling.invocations()},
+                               {"TILE_H", tiling.rows},
+                               {"TILE_W", tiling.columns},
+                               {"TILE_N", tiling.channels},
+                               {"PIXELS", tiling.pixels},
+                               {"SPLIT", tiling.split},
+                               {"CHUNK", tiling.chunk},
+                               {"POOL_H", c.pool.rows},
+                               {"POOL_W", c.pool.columns}}),
           tiling.rows * tiling.columns,
           tiling.channels,
-          c.taps_h * c.taps_w * tiling.chunk * tiling.rounds(c) + tiling.split + kBiases,
+          c.taps_h * c.taps_w * tiling.chunk * tiling.channel_rounds(c) + tiling.split + kEpilogueAdditions,
           tiling.iterations(c),
-          name_of(tiling),
+          variant_name(tiling),
           {},
           nullptr,
           tiling.tiles(c)};
 }
 
-std::string name_of(const TapsTiling& one) {
-  return "conv_few_channels " + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " + std::to_string(one.sub_channels);
+std::string variant_name(const FewChannelsTiling& candidate) {
+  return "conv_few_channels " + format_size(candidate.rows, candidate.columns) + "x" + std::to_string(candidate.channels) + " of " +
+         std::to_string(candidate.sub_channels);
 }
 
 // Plan for cooperative matrices with K over all taps of few channels.
-ContractionPlan taps_plan(const LowerContext& node, const TapsTiling& tiling, const Contraction& c, Macros y_vectors) {
-  y_vectors.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
-  y_vectors.emplace_back("Y_EIGHTS", stores_eights(tiling, c) ? "1" : "0");
+ConvGemmPlan few_channels_plan(const LowerContext& node, const FewChannelsTiling& tiling, const ConvGemm& c, Macros y_vectors) {
+  y_vectors.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
+  y_vectors.emplace_back("Y_VEC8", stores_vec8(tiling, c) ? "1" : "0");
   return {"conv_few_channels.comp",
           std::move(y_vectors),
-          with_window(c, {{"INVOCATIONS", tiling.invocations()},
-                          {"TILE_H", tiling.rows},
-                          {"TILE_W", tiling.columns},
-                          {"SUB_C", tiling.sub_channels},
-                          {"ACROSS", tiling.channels / tiling.sub_channels},
-                          {"CHANNELS", c.weights.channels_in},
-                          {"PITCH", tiling.pitch(c)},
-                          {"INTERLEAVED", c.x.sc == 1 && !c.x.grouped ? 1 : 0}}),
+          window_constants(c, {{"INVOCATIONS", tiling.invocations()},
+                               {"TILE_H", tiling.rows},
+                               {"TILE_W", tiling.columns},
+                               {"SUB_N", tiling.sub_channels},
+                               {"ACROSS", tiling.channels / tiling.sub_channels},
+                               {"CHANNELS", c.weights.channels_in},
+                               {"PITCH", tiling.pitch(c)},
+                               {"INTERLEAVED", c.x.sc == 1 && !c.x.grouped ? 1 : 0}}),
           tiling.rows * tiling.columns,
           tiling.channels,
-          kCutting * taps_depth(c) + kBiases,
+          kCoopmatRoundings * few_channels_k(c) + kEpilogueAdditions,
           0,
-          name_of(tiling),
+          variant_name(tiling),
           {},
           nullptr,
           tiling.workgroups(node, c)};
 }
 
-constexpr int64_t kMostVariantLaneRows = 16;  // maximum number of pixels of gemv_cpu as a measured variant
+constexpr int64_t kMaxVariantCpuRows = 16;  // maximum number of pixels of gemv_cpu as a measured variant
 
 // Returns all plans for this contraction, in addition to the engine's own choice.
-std::vector<ContractionPlan> variants_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  std::vector<ContractionPlan> found;
-  const int64_t depth = depth_of(c);
-  const auto [y_vectors, vectors] = vector_macros(node, c, false);
-  const auto y_elements = vector_macros(node, c, true).y;
+std::vector<ConvGemmPlan> possible_plans(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  std::vector<ConvGemmPlan> plans;
+  const int64_t k = reduction_size(c);
+  const auto [y_vectors, vectors] = vec4_macros(node, c, false);
+  const auto y_elements = vec4_macros(node, c, true).y;
   if (pools(c)) {
-    for (const PatchTiling& one : patch_tilings(node, c)) found.push_back(patch_plan(one, c, vectors));
-    return found;
+    for (const PatchTiling& candidate : list_patch_tilings(node, c)) plans.push_back(patch_plan(candidate, c, vectors));
+    return plans;
   }
-  if (c.order == WeightOrder::columns) return {columns_plan(node, pixels, y_elements, depth)};
+  if (c.order == WeightOrder::col_major) return {gemv_col_major_plan(node, pixels, y_elements, k)};
   if (c.order == WeightOrder::fragments) {
-    for (const QuadTiling& one : quad_tilings(node, pixels))
-      found.push_back(c.matrix ? quad_product_plan(node, c, one, y_vectors) : quad_convolution_plan(node, c, one, y_vectors));
-    if (const auto large = in_place_tiling(node, pixels, c.weights.channels_out, depth); large && c.matrix)
-      found.push_back(quad_product_plan(node, c, *large, y_vectors));
-    return found;
+    for (const MmaTiling& candidate : list_mma_tilings(node, pixels))
+      plans.push_back(c.is_gemm ? gemm_mma_plan(node, c, candidate, y_vectors) : conv_mma_plan(node, c, candidate, y_vectors));
+    if (const auto large = in_place_tiling(node, pixels, c.weights.channels_out, k); large && c.is_gemm)
+      plans.push_back(gemm_mma_plan(node, c, *large, y_vectors));
+    return plans;
   }
-  if (c.order == WeightOrder::halves) {
-    for (const QuadTiling& one : halves_tilings(node)) found.push_back(halves_plan(node, c, one, y_vectors));
-    return found;
+  if (c.order == WeightOrder::split_fp16) {
+    for (const MmaTiling& candidate : list_split_fp16_tilings(node)) plans.push_back(split_fp16_plan(node, c, candidate, y_vectors));
+    return plans;
   }
-  for (const HaloTiling& one : halo_tilings(node, c)) found.push_back(halo_plan(node, one, c, y_vectors));
-  for (const QuadTiling& one : quad_convolutions(node, c, pixels)) found.push_back(quad_convolution_plan(node, c, one, y_vectors));
-  if (node.prefers_lanes()) {
+  for (const HaloTiling& candidate : list_halo_tilings(node, c)) plans.push_back(conv_halo_plan(node, candidate, c, y_vectors));
+  for (const MmaTiling& candidate : list_conv_mma_tilings(node, c, pixels)) plans.push_back(conv_mma_plan(node, c, candidate, y_vectors));
+  if (node.prefers_cpu_kernels()) {
     const bool has_strides = c.order == WeightOrder::strides;
-    if (has_strides || pixels <= kMostVariantLaneRows) found.push_back(few_lanes_plan(node, c, pixels, vectors, depth));
-    if (!has_strides) found.push_back(lanes_plan(c, false, vectors, depth));
-    if (!has_strides && has_narrow_rows(c)) found.push_back(lanes_plan(c, true, vectors, depth));
-    return found;
+    if (has_strides || pixels <= kMaxVariantCpuRows) plans.push_back(gemv_cpu_plan(node, c, pixels, vectors, k));
+    if (!has_strides) plans.push_back(conv_cpu_plan(c, false, vectors, k));
+    if (!has_strides && can_unroll_row_taps(c)) plans.push_back(conv_cpu_plan(c, true, vectors, k));
+    return plans;
   }
   if (!c.integers) {
-    for (const Skinny& one : skinnies_of(node, c, pixels)) found.push_back(skinny_plan(one, y_elements, depth));
-    for (const MatrixTiling& one : matrix_tilings(node, c, pixels)) found.push_back(matrix_plan(node, one, y_vectors, depth));
+    for (const GemvTiling& candidate : list_gemv_tilings(node, c, pixels)) plans.push_back(gemv_plan(candidate, y_elements, k));
+    for (const CoopmatTiling& candidate : list_coopmat_tilings(node, c, pixels))
+      plans.push_back(coopmat_plan(node, candidate, y_vectors, k));
   }
-  for (const TapsTiling& one : taps_tilings(node, c)) found.push_back(taps_plan(node, one, c, y_vectors));
-  for (const PatchTiling& one : patch_tilings(node, c)) found.push_back(patch_plan(one, c, vectors));
-  for (const Tiling& one : tilings(node, pixels, c.weights.channels_out, depth)) found.push_back(tiled_plan(one, vectors, depth));
-  return found;
+  for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c))
+    plans.push_back(few_channels_plan(node, candidate, c, y_vectors));
+  for (const PatchTiling& candidate : list_patch_tilings(node, c)) plans.push_back(patch_plan(candidate, c, vectors));
+  for (const Tiling& candidate : list_tilings(node, pixels, c.weights.channels_out, k)) plans.push_back(tiled_plan(candidate, vectors, k));
+  return plans;
 }
 
-bool is_possible(const NodeContext& node, const ContractionPlan& plan) {
+bool fits_loop_limit(const NodeContext& node, const ConvGemmPlan& plan) {
   return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
 }
 
 // Chooses the kernel: first the kernels for few rows, then cooperative matrices. CPU drivers use gemv_cpu or conv_cpu, which have no
 // barriers, because a barrier makes a CPU driver switch between all invocations. All others use patches or tiles in shared memory.
-ContractionPlan own_plan(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  const int64_t depth = depth_of(c);
-  if (pools(c)) return patch_plan(patch_tiling_of(node, c).value(), c, vector_macros(node, c, false).both);
-  const bool has_own_kernel = reads_eights(c.order);
-  const auto skinny = c.integers || has_own_kernel ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers || has_own_kernel ? std::nullopt : matrix_tiling_of(node, c, pixels);
-  const bool is_gemv = skinny || c.order == WeightOrder::columns;
-  const auto [y_vectors, vectors] = vector_macros(node, c, is_gemv);
-  const auto taps = matrix ? std::nullopt : taps_tiling_of(node, c);
-  if (taps) return taps_plan(node, *taps, c, y_vectors);
-  if (const auto halo = halo_tiling_of(node, c)) return halo_plan(node, *halo, c, y_vectors);
-  if (const auto quads = quad_convolution_of(node, c))
-    if (ContractionPlan plan = quad_convolution_plan(node, c, *quads, y_vectors); is_possible(node, plan)) return plan;
+ConvGemmPlan default_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  const int64_t k = reduction_size(c);
+  if (pools(c)) return patch_plan(select_patch_tiling(node, c).value(), c, vec4_macros(node, c, false).x_and_y);
+  const bool has_order_kernel = reads_vec8(c.order);
+  const auto gemv = c.integers || has_order_kernel ? std::nullopt : select_gemv_tiling(node, c, pixels);
+  const auto coopmat = gemv || c.integers || has_order_kernel ? std::nullopt : select_coopmat_tiling(node, c, pixels);
+  const bool is_gemv = gemv || c.order == WeightOrder::col_major;
+  const auto [y_vectors, vectors] = vec4_macros(node, c, is_gemv);
+  const auto few_channels = coopmat ? std::nullopt : select_few_channels_tiling(node, c);
+  if (few_channels) return few_channels_plan(node, *few_channels, c, y_vectors);
+  if (const auto halo = select_halo_tiling(node, c)) return conv_halo_plan(node, *halo, c, y_vectors);
+  if (const auto mma = select_conv_mma_tiling(node, c))
+    if (ConvGemmPlan plan = conv_mma_plan(node, c, *mma, y_vectors); fits_loop_limit(node, plan)) return plan;
   // Up to four output channels would leave most of a cooperative matrix empty.
-  const auto patch = patch_tiling_of(node, c);
-  if (patch && (!matrix || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
-  if (matrix) return matrix_plan(node, *matrix, y_vectors, depth);
+  const auto patch = select_patch_tiling(node, c);
+  if (patch && (!coopmat || c.weights.channels_out <= 4)) return patch_plan(*patch, c, vectors);
+  if (coopmat) return coopmat_plan(node, *coopmat, y_vectors, k);
   if (c.order == WeightOrder::fragments) {
-    constexpr QuadTiling kAnyRows{32, 32, 32, 32, 4, 1};
+    constexpr MmaTiling kAnyRows{32, 32, 32, 32, 4, 1};
     const int64_t columns = c.weights.channels_out;
-    auto found = quad_tiling_of(node, pixels, columns * node.concurrent, depth, c.matrix);
-    if (!found || found->in_place) found = quad_tiling_of(node, pixels, columns, depth, c.matrix);
-    const QuadTiling tiling = found.value_or(kAnyRows);
-    return c.matrix ? quad_product_plan(node, c, tiling, y_vectors) : quad_convolution_plan(node, c, tiling, y_vectors);
+    auto mma_tiling = select_mma_tiling(node, pixels, columns * node.concurrent, k, c.is_gemm);
+    if (!mma_tiling || mma_tiling->in_place) mma_tiling = select_mma_tiling(node, pixels, columns, k, c.is_gemm);
+    const MmaTiling tiling = mma_tiling.value_or(kAnyRows);
+    return c.is_gemm ? gemm_mma_plan(node, c, tiling, y_vectors) : conv_mma_plan(node, c, tiling, y_vectors);
   }
-  if (c.order == WeightOrder::halves) return halves_plan(node, c, halves_tiling_of(node, pixels, c.weights.channels_out, depth), y_vectors);
-  if (c.order == WeightOrder::columns) return columns_plan(node, pixels, y_vectors, depth);
-  if (skinny) return skinny_plan(*skinny, y_vectors, depth);
-  if (node.prefers_lanes()) {
-    const bool is_few = pixels <= kMostLaneRows || c.order == WeightOrder::strides;
-    return is_few ? few_lanes_plan(node, c, pixels, vectors, depth) : lanes_plan(c, has_narrow_rows(c), vectors, depth);
+  if (c.order == WeightOrder::split_fp16)
+    return split_fp16_plan(node, c, select_split_fp16_tiling(node, pixels, c.weights.channels_out, k), y_vectors);
+  if (c.order == WeightOrder::col_major) return gemv_col_major_plan(node, pixels, y_vectors, k);
+  if (gemv) return gemv_plan(*gemv, y_vectors, k);
+  if (node.prefers_cpu_kernels()) {
+    const bool is_few = pixels <= kMaxCpuRows || c.order == WeightOrder::strides;
+    return is_few ? gemv_cpu_plan(node, c, pixels, vectors, k) : conv_cpu_plan(c, can_unroll_row_taps(c), vectors, k);
   }
-  return tiled_plan(tiling_of(node, pixels, c.weights.channels_out, c.weights.groups, depth), vectors, depth);
+  return tiled_plan(select_tiling(node, pixels, c.weights.channels_out, c.weights.groups, k), vectors, k);
 }
 
-double as_real(const Number& number) {
+double to_double(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
 // Distance of two plans for the same kernel, in doublings of tile sizes, register tiles and splits. The number of invocations follows from
 // these.
-double distance(const ContractionPlan& a, const ContractionPlan& b) {
+double tile_distance(const ConvGemmPlan& a, const ConvGemmPlan& b) {
   const auto doublings = [](double x, double y) { return x == y ? 0.0 : x > 0 && y > 0 ? std::abs(std::log2(x / y)) : 1.0; };
   double sum = 0;
   for (const auto& [name, number] : a.spec) {
     const auto other = std::ranges::find(b.spec, name, [](const auto& one) -> const std::string& { return one.first; });
-    if (name != "INVOCATIONS" && other != b.spec.end()) sum += doublings(as_real(number), as_real(other->second));
+    if (name != "INVOCATIONS" && other != b.spec.end()) sum += doublings(to_double(number), to_double(other->second));
   }
   return sum;
 }
@@ -301,104 +307,105 @@ double distance(const ContractionPlan& a, const ContractionPlan& b) {
 // Replaces a plan whose kernel spills. Prefers the nearest variant of the same kernel, so that a large tile is followed by the next smaller
 // one instead of the smallest (fp32 GEMM of 2048 and more: 18 vs. 44 TFLOP/s on an H200), then any other variant. Returns the plan itself
 // if all others spill as well.
-ContractionPlan plan_without_spills(const LowerContext& node, const Contraction& c, int64_t pixels, ContractionPlan plan) {
+ConvGemmPlan replace_spilling_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels, ConvGemmPlan plan) {
   if (!node.is_spilled(plan.variant)) return plan;
-  std::vector<ContractionPlan> others = variants_of(node, c, pixels);
-  const auto own = std::ranges::find(others, plan.variant, &ContractionPlan::variant);
-  if (own != others.end()) std::rotate(others.begin(), own, others.end());
-  const auto rest = std::ranges::stable_partition(others, [&](const ContractionPlan& one) { return one.shader == plan.shader; });
-  std::ranges::stable_sort(others.begin(), rest.begin(), {}, [&](const ContractionPlan& one) { return distance(one, plan); });
-  const auto spared =
-      std::ranges::find_if(others, [&](const ContractionPlan& one) { return is_possible(node, one) && !node.is_spilled(one.variant); });
-  if (spared == others.end()) return plan;
-  spared->spilled = plan.spilled.empty() ? plan.variant : plan.spilled;
-  return std::move(*spared);
+  std::vector<ConvGemmPlan> others = possible_plans(node, c, pixels);
+  const auto current = std::ranges::find(others, plan.variant, &ConvGemmPlan::variant);
+  if (current != others.end()) std::rotate(others.begin(), current, others.end());
+  const auto rest = std::ranges::stable_partition(others, [&](const ConvGemmPlan& candidate) { return candidate.shader == plan.shader; });
+  std::ranges::stable_sort(others.begin(), rest.begin(), {}, [&](const ConvGemmPlan& candidate) { return tile_distance(candidate, plan); });
+  const auto replacement = std::ranges::find_if(
+      others, [&](const ConvGemmPlan& candidate) { return fits_loop_limit(node, candidate) && !node.is_spilled(candidate.variant); });
+  if (replacement == others.end()) return plan;
+  replacement->spilled = plan.spilled.empty() ? plan.variant : plan.spilled;
+  return std::move(*replacement);
 }
 
-std::string elements_of(const NodeContext& node, const Contraction& c) {
+std::string format_dtypes(const NodeContext& node, const ConvGemm& c) {
   if (c.integers) return std::string(name(c.integers->x)) + " by " + std::string(name(c.integers->w));
   return std::string(name(node.float_dtype));
 }
 
-std::string kind_of(const NodeContext& node, const Contraction& c, int64_t pixels) {
+std::string step_kind(const NodeContext& node, const ConvGemm& c, int64_t pixels) {
   const WeightView& w = c.weights;
-  if (c.orders.size() > 1) return product_kind(node, pixels, w.channels_in, w.channels_out);
-  constexpr std::string_view kOrders[] = {"packed", "columns", "fragments", "halves", "unpacked"};
+  if (c.orders.size() > 1) return gemm_kind(node, pixels, w.channels_in, w.channels_out);
+  constexpr std::string_view kOrders[] = {"packed", "col_major", "fragments", "split_fp16", "unpacked"};
   const std::string sizes = size_class(pixels) + " by " + size_class(w.channels_in) + " by " + size_class(w.channels_out);
   const std::string groups = w.groups == 1 ? "" : ", groups " + size_class(w.groups);
-  const std::string taps = c.matrix ? "" : ", taps " + sides(c.taps_h, c.taps_w) + ", steps " + sides(c.in_step_h, c.in_step_w);
-  const std::string pool = pools(c) ? ", pools " + sides(c.pool.rows, c.pool.columns) : "";
-  return (c.matrix ? "product " : "convolution ") + elements_of(node, c) + " " + sizes + groups + taps + pool + ", " +
+  const std::string taps =
+      c.is_gemm ? "" : ", taps " + format_size(c.taps_h, c.taps_w) + ", steps " + format_size(c.in_step_h, c.in_step_w);
+  const std::string pool = pools(c) ? ", pools " + format_size(c.pool.rows, c.pool.columns) : "";
+  return (c.is_gemm ? "gemm " : "convolution ") + format_dtypes(node, c) + " " + sizes + groups + taps + pool + ", " +
          std::string(kOrders[static_cast<size_t>(c.order)]);
 }
 
-Contraction with_order(const Contraction& c, WeightOrder order) {
-  Contraction other = c;
+ConvGemm with_weight_order(const ConvGemm& c, WeightOrder order) {
+  ConvGemm other = c;
   other.order = order;
   return other;
 }
 
 // Returns the node for weights in this order. Split weights are computed in fp16, regardless of the node's dtype.
-LowerContext as_ordered(const LowerContext& node, WeightOrder order) {
+LowerContext node_for_order(const LowerContext& node, WeightOrder order) {
   LowerContext other = node;
-  if (node.halves) other.float_dtype = order == WeightOrder::halves ? DType::float16 : DType::float32;
+  if (node.split_fp16) other.float_dtype = order == WeightOrder::split_fp16 ? DType::float16 : DType::float32;
   return other;
 }
 
 // Returns the names of all variants, including those with a differently packed matrix.
-std::vector<std::string> names_of_variants(const LowerContext& node, const Contraction& c, int64_t pixels) {
+std::vector<std::string> variant_names(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
   std::vector<std::string> names;
   for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
-    for (const ContractionPlan& plan : variants_of(as_ordered(node, order), with_order(c, order), pixels))
-      if (is_possible(node, plan) && std::ranges::find(names, plan.variant) == names.end()) names.push_back(plan.variant);
+    for (const ConvGemmPlan& plan : possible_plans(node_for_order(node, order), with_weight_order(c, order), pixels))
+      if (fits_loop_limit(node, plan) && std::ranges::find(names, plan.variant) == names.end()) names.push_back(plan.variant);
   return names;
 }
 
 }  // namespace
 
-std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns) {
-  return "product " + std::string(name(node.halves ? DType::float32 : node.float_dtype)) + " " + size_class(rows) + " by " +
-         size_class(depth) + " by " + size_class(columns) + ", constant";
+std::string gemm_kind(const NodeContext& node, int64_t m, int64_t k, int64_t n) {
+  return "gemm " + std::string(name(node.split_fp16 ? DType::float32 : node.float_dtype)) + " " + size_class(m) + " by " + size_class(k) +
+         " by " + size_class(n) + ", constant";
 }
 
-bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels) {
+bool prefers_fused_pool(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
   // An extra dispatch with its barrier costs a GPU about two microseconds. This many multiply-adds take less than that with any tile.
-  constexpr int64_t kTermsOfDispatch = 10'000'000;
-  if (!patch_tiling_of(node, c)) return false;
-  if (pixels * c.weights.groups * c.weights.channels_out * depth_of(c) <= kTermsOfDispatch) return true;
-  Contraction alone = c;
+  constexpr int64_t kMaxFusedMultiplyAdds = 10'000'000;
+  if (!select_patch_tiling(node, c)) return false;
+  if (pixels * c.weights.groups * c.weights.channels_out * reduction_size(c) <= kMaxFusedMultiplyAdds) return true;
+  ConvGemm alone = c;
   alone.pool = {};
-  return own_plan(node, alone, pixels).shader == "conv_patch.comp";
+  return default_plan(node, alone, pixels).shader == "conv_patch.comp";
 }
 
-ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  ContractionPlan own = plan_without_spills(node, c, pixels, own_plan(node, c, pixels));
+ConvGemmPlan select_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  ConvGemmPlan own = replace_spilling_plan(node, c, pixels, default_plan(node, c, pixels));
   if (!node.measured) return own;
-  const std::string kind = kind_of(node, c, pixels);
+  const std::string kind = step_kind(node, c, pixels);
   const auto found = node.measured->taken.find(kind);
   const bool is_known = found != node.measured->taken.end();
   if (!is_known && !node.measured->lists) return own;
   StepChoice choice{.kind = kind, .own = own.variant, .taken = own.variant};
   if (!c.orders.empty() && c.orders[0] != c.order) {
-    const LowerContext ordered = as_ordered(node, c.orders[0]);
-    const Contraction first = with_order(c, c.orders[0]);
-    choice.own = plan_without_spills(ordered, first, pixels, own_plan(ordered, first, pixels)).variant;
+    const LowerContext ordered = node_for_order(node, c.orders[0]);
+    const ConvGemm first = with_weight_order(c, c.orders[0]);
+    choice.own = replace_spilling_plan(ordered, first, pixels, default_plan(ordered, first, pixels)).variant;
   }
   if (node.measured->lists) {
-    choice.variants = names_of_variants(node, c, pixels);
+    choice.variants = variant_names(node, c, pixels);
     if (std::ranges::find(choice.variants, choice.own) == choice.variants.end())
       choice.variants.insert(choice.variants.begin(), choice.own);
   }
-  ContractionPlan plan = std::move(own);
+  ConvGemmPlan plan = std::move(own);
   if (is_known && found->second != plan.variant) {
-    std::vector<ContractionPlan> others = variants_of(node, c, pixels);
-    const auto wanted =
-        std::ranges::find_if(others, [&](const ContractionPlan& one) { return one.variant == found->second && is_possible(node, one); });
-    if (wanted == others.end() || node.is_spilled(found->second))
+    std::vector<ConvGemmPlan> others = possible_plans(node, c, pixels);
+    const auto measured_plan = std::ranges::find_if(
+        others, [&](const ConvGemmPlan& candidate) { return candidate.variant == found->second && fits_loop_limit(node, candidate); });
+    if (measured_plan == others.end() || node.is_spilled(found->second))
       choice.refused = found->second;
     else
-      plan = std::move(*wanted);
-    choice.spills = wanted != others.end() && node.is_spilled(found->second);
+      plan = std::move(*measured_plan);
+    choice.spills = measured_plan != others.end() && node.is_spilled(found->second);
   }
   choice.taken = plan.variant;
   plan.choice = std::make_shared<const StepChoice>(std::move(choice));

@@ -8,17 +8,17 @@
 
 namespace pumice {
 
-ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels);
+ConvGemmPlan select_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels);
 
 // Whether to fuse a convolution with its max pooling: a kernel supports it, and no other kernel followed by a pooling is faster.
-bool pools_at_once(const LowerContext& node, const Contraction& c, int64_t pixels);
+bool prefers_fused_pool(const LowerContext& node, const ConvGemm& c, int64_t pixels);
 
 // Step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
-std::string product_kind(const NodeContext& node, int64_t rows, int64_t depth, int64_t columns);
+std::string gemm_kind(const NodeContext& node, int64_t m, int64_t k, int64_t n);
 inline WeightOrder order_of_variant(std::string_view variant) {
   if (variant.starts_with("gemm_mma ")) return WeightOrder::fragments;
-  if (variant.starts_with("gemm_split_fp16 ")) return WeightOrder::halves;
-  return variant == "gemv_col_major" ? WeightOrder::columns : WeightOrder::blocks;
+  if (variant.starts_with("gemm_split_fp16 ")) return WeightOrder::split_fp16;
+  return variant == "gemv_col_major" ? WeightOrder::col_major : WeightOrder::blocks;
 }
 
 }  // namespace pumice

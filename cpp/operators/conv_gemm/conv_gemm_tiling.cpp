@@ -14,44 +14,44 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
 
 // Whether a workgroup of the device supports this tile.
 static bool fits_device(const NodeContext& node, const Tiling& tiling) {
-  return tiling.invocations() <= node.most_invocations() &&
+  return tiling.invocations() <= node.max_invocations() &&
          tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
 }
 
 // Whether K can be split this many times. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
 // occupies a whole multiprocessor.
-static bool can_split(const NodeContext& node, const Tiling& wider, int64_t depth) {
-  constexpr int64_t kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
-  return wider.split <= kMostSplit && wider.invocations() <= kMostInvocations && wider.shared_bytes() <= kSharedBytes &&
-         fits_device(node, wider) && depth >= wider.split * 32;
+static bool can_split_k(const NodeContext& node, const Tiling& next, int64_t k) {
+  constexpr int64_t kMaxSplitK = 8, kMaxInvocations = 512, kSharedBytes = 24576;
+  return next.split <= kMaxSplitK && next.invocations() <= kMaxInvocations && next.shared_bytes() <= kSharedBytes &&
+         fits_device(node, next) && k >= next.split * 32;
 }
 
-std::vector<Tiling> tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t depth) {
+std::vector<Tiling> list_tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t k) {
   constexpr Tiling kTilings[] = {{128, 8},           {64, 16},          {8, 64},           {16, 16},
                                  {32, 32},           {64, 64},          {32, 64, 1, 4, 8}, {128, 32, 1, 8, 4},
                                  {128, 32, 1, 8, 8}, {64, 64, 1, 8, 4}, {64, 64, 1, 8, 8}, {128, 64, 1, 8, 8},
                                  {128, 128, 1, 8, 8}};
-  std::vector<Tiling> found;
-  for (Tiling one : kTilings) {
-    const bool is_filled = one.pixels <= 2 * std::max<int64_t>(pixels, 8) && one.channels <= 2 * std::max<int64_t>(channels, 8);
-    if (!is_filled || !fits_device(node, one)) continue;
-    found.push_back(one);
-    for (one.split = 2; can_split(node, one, depth); one.split *= 2) found.push_back(one);
+  std::vector<Tiling> result;
+  for (Tiling candidate : kTilings) {
+    const bool is_filled = candidate.pixels <= 2 * std::max<int64_t>(pixels, 8) && candidate.channels <= 2 * std::max<int64_t>(channels, 8);
+    if (!is_filled || !fits_device(node, candidate)) continue;
+    result.push_back(candidate);
+    for (candidate.split = 2; can_split_k(node, candidate, k); candidate.split *= 2) result.push_back(candidate);
   }
-  return found;
+  return result;
 }
 
-static int64_t tiles_in(const Tiling& tiling, int64_t pixels, int64_t channels) {
+static int64_t count_tiles(const Tiling& tiling, int64_t pixels, int64_t channels) {
   return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
 }
 
 // Tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if this leaves at least two tiles per
 // multiprocessor of a large device.
-static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
+static Tiling select_unsplit_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
   constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
   constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
   const auto has = [&](const Tiling& tiling, int64_t tiles) {
-    return tiles_in(tiling, pixels, channels) * groups >= tiles && fits_device(node, tiling);
+    return count_tiles(tiling, pixels, channels) * groups >= tiles && fits_device(node, tiling);
   };
   if (channels <= 8) return {128, 8};
   if (channels <= 16) return has(kNarrow, kFewTiles) ? kNarrow : Tiling{16, 16};
@@ -62,103 +62,103 @@ static Tiling whole_tiling_of(const NodeContext& node, int64_t pixels, int64_t c
   return has(kSquare, kManyTiles) ? kSquare : Tiling{32, 32};
 }
 
-Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
+Tiling select_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t k) {
   // Small outputs use split-K until kBusyInvocations occupy the device.
   constexpr int64_t kBusyInvocations = 65536;
-  const auto tiles_of = [&](const Tiling& tiling) { return tiles_in(tiling, pixels, channels) * groups; };
-  Tiling tiling = whole_tiling_of(node, pixels, channels, groups);
+  const auto tiles_of = [&](const Tiling& tiling) { return count_tiles(tiling, pixels, channels) * groups; };
+  Tiling tiling = select_unsplit_tiling(node, pixels, channels, groups);
   const int64_t tiles = tiles_of(tiling);
-  const bool is_busy = tiling.held_pixels > 4;  // large register tiles: each invocation has enough work
-  for (Tiling wider = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
-    wider.split *= 2;
-    if (!can_split(node, wider, depth)) break;
+  const bool is_busy = tiling.thread_pixels > 4;  // large register tiles: each invocation has enough work
+  for (Tiling next = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = next) {
+    next.split *= 2;
+    if (!can_split_k(node, next, k)) break;
   }
-  const auto is_too_long = [&](const Tiling& one) { return one.iterations(depth) > node.loop_limit().value_or(INT64_MAX); };
+  const auto is_too_long = [&](const Tiling& candidate) { return candidate.iterations(k) > node.loop_limit().value_or(INT64_MAX); };
   if (!is_too_long(tiling)) return tiling;
   // Drivers with loop limits get the smallest tile with the largest split-K.
   Tiling small{16, 16};
-  for (Tiling wider = small; is_too_long(small) && fits_device(node, wider); wider.split *= 2) small = wider;
+  for (Tiling next = small; is_too_long(small) && fits_device(node, next); next.split *= 2) small = next;
   return small;
 }
 
 namespace {
 
 constexpr int64_t kNarrowTile = 16;
-constexpr MatrixTiling kMatrixTilings[] = {
+constexpr CoopmatTiling kCoopmatTilings[] = {
     {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
     {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-// For GEMM (docs/tuning.md). kFew and kFewest have K tiles large enough for split-K over subgroups if there are few rows.
-constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
-// Used for up to kMostShared tiles, one wave of the GPU; subgroups split the K of a tile.
-constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+// For GEMM (docs/tuning.md). kFew and kTinyM have K tiles large enough for split-K over subgroups if there are few rows.
+constexpr CoopmatTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kTinyM{16, 32, 16, 16, 384, 6};
+// Used for up to kMaxSplitKTiles tiles, one wave of the GPU; subgroups split the K of a tile.
+constexpr CoopmatTiling kSplitKTilings[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
 // For convolutions: with few pixels, and with many pixels but few channels.
-constexpr MatrixTiling kOfConvolutions[] = {
+constexpr CoopmatTiling kConvTilings[] = {
     {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
 // Whether the device has cooperative matrices for this dtype and x's channels form aligned vec8s.
-bool takes_matrices(const LowerContext& node, const Contraction& c) {
+bool supports_coopmat(const LowerContext& node, const ConvGemm& c) {
   constexpr int64_t kEight = 8;
   const bool all_taps =
-      c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
-  if (!node.has_matrices() || !all_taps || c.weights.channels_in == 0 || (node.input_phase(0) != 0 && !c.padded) ||
+      c.is_gemm || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
+  if (!node.has_coopmat() || !all_taps || c.weights.channels_in == 0 || (node.input_misalignment(0) != 0 && !c.padded) ||
       c.x_first % kEight != 0 || c.w_first % kEight != 0)
     return false;
   const int64_t channels = c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in;
   return has_vector_channels(c.x, channels, c.x_stride_group, kEight);
 }
 
-bool fits_device(const NodeContext& node, const MatrixTiling& tiling) {
+bool fits_device(const NodeContext& node, const CoopmatTiling& tiling) {
   const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->limit("subgroupSize");
   return tiling.shared_bytes() <= shared &&
-         static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.most_invocations());
+         static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.max_invocations());
 }
 
 }  // namespace
 
-std::vector<MatrixTiling> matrix_tilings(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  if (!takes_matrices(node, c) || (c.matrix && c.weights.channels_out < kNarrowTile)) return {};
-  std::vector<MatrixTiling> every(std::begin(kMatrixTilings), std::end(kMatrixTilings)), found;
-  every.insert(every.end(), std::begin(kShared), std::end(kShared));
-  if (c.matrix)
-    every.insert(every.end(), {kWide, kFew, kFewest});
+std::vector<CoopmatTiling> list_coopmat_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  if (!supports_coopmat(node, c) || (c.is_gemm && c.weights.channels_out < kNarrowTile)) return {};
+  std::vector<CoopmatTiling> candidates(std::begin(kCoopmatTilings), std::end(kCoopmatTilings)), result;
+  candidates.insert(candidates.end(), std::begin(kSplitKTilings), std::end(kSplitKTilings));
+  if (c.is_gemm)
+    candidates.insert(candidates.end(), {kWide, kFew, kTinyM});
   else
-    every.insert(every.end(), std::begin(kOfConvolutions), std::end(kOfConvolutions));
-  for (const MatrixTiling& one : every) {
+    candidates.insert(candidates.end(), std::begin(kConvTilings), std::end(kConvTilings));
+  for (const CoopmatTiling& candidate : candidates) {
     const bool is_filled =
-        one.pixels <= 2 * std::max<int64_t>(pixels, 16) && one.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
-    if (is_filled && fits_device(node, one)) found.push_back(one);
+        candidate.pixels <= 2 * std::max<int64_t>(pixels, 16) && candidate.channels <= 2 * std::max<int64_t>(c.weights.channels_out, 32);
+    if (is_filled && fits_device(node, candidate)) result.push_back(candidate);
   }
-  return found;
+  return result;
 }
 
-std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kBusyTiles = 100, kMostShared = 128, kLeastShared = 512, kDeep = 1024;
-  if (!takes_matrices(node, c)) return {};
+std::optional<CoopmatTiling> select_coopmat_tiling(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  constexpr int64_t kBusyTiles = 100, kMaxSplitKTiles = 128, kMinSplitKDepth = 512, kDeep = 1024;
+  if (!supports_coopmat(node, c)) return {};
   const int64_t channels = c.weights.channels_out;
-  const auto tiles_of = [&](const MatrixTiling& tiling) {
+  const auto tiles_of = [&](const CoopmatTiling& tiling) {
     return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
   };
-  const auto fits = [&](const MatrixTiling& tiling) { return fits_device(node, tiling); };
-  if (c.matrix && tiles_of(kWide) >= kBusyTiles && channels > 64 && pixels > 64 && fits(kWide)) return kWide;
-  if (c.matrix && fits(kFewest) && c.weights.channels_in >= kDeep && channels >= 32) {
-    if (pixels <= kFewest.pixels) return kFewest;
+  const auto fits = [&](const CoopmatTiling& tiling) { return fits_device(node, tiling); };
+  if (c.is_gemm && tiles_of(kWide) >= kBusyTiles && channels > 64 && pixels > 64 && fits(kWide)) return kWide;
+  if (c.is_gemm && fits(kTinyM) && c.weights.channels_in >= kDeep && channels >= 32) {
+    if (pixels <= kTinyM.pixels) return kTinyM;
     if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles && fits(kFew)) return kFew;
   }
-  if (c.taps_h * c.taps_w * c.weights.channels_in >= kLeastShared && channels > 32)
-    for (const MatrixTiling& tiling : kShared)
-      if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
-  for (const MatrixTiling& tiling : kMatrixTilings) {
+  if (c.taps_h * c.taps_w * c.weights.channels_in >= kMinSplitKDepth && channels > 32)
+    for (const CoopmatTiling& tiling : kSplitKTilings)
+      if (tiles_of(tiling) <= kMaxSplitKTiles && fits(tiling)) return tiling;
+  for (const CoopmatTiling& tiling : kCoopmatTilings) {
     // For GEMM, slightly more than one wave of tiles wastes most of the second wave; the next smaller tile is better. Tiles of 32 columns
     // are only used for N <= 32.
-    const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
+    const bool suits = !c.is_gemm || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
     if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
       return tiling;
   }
-  const MatrixTiling& least = kMatrixTilings[std::size(kMatrixTilings) - 1];
-  return channels < kNarrowTile || !fits(least) ? std::nullopt : std::optional(least);
+  const CoopmatTiling& smallest = kCoopmatTilings[std::size(kCoopmatTilings) - 1];
+  return channels < kNarrowTile || !fits(smallest) ? std::nullopt : std::optional(smallest);
 }
 
-bool has_near_taps(const Contraction& c) {
+bool has_small_windows(const ConvGemm& c) {
   constexpr int64_t kFar = 1 << 15;
   const auto is_near = [](int64_t step, int64_t taps, int64_t tap_step) {
     return step > 0 && step < kFar && tap_step > 0 && tap_step < kFar && taps * tap_step < kFar;
@@ -166,23 +166,23 @@ bool has_near_taps(const Contraction& c) {
   return is_near(c.in_step_h, c.taps_h, c.tap_step_h) && is_near(c.in_step_w, c.taps_w, c.tap_step_w);
 }
 
-bool has_columns_kernel(const NodeContext& node, const WeightView& weights) {
-  constexpr int64_t kLeastDepth = 256;
-  return !node.prefers_lanes() && node.subgroup() > 0 && node.most_invocations() >= kColumnsGroup && weights.channels_in % 8 == 0 &&
-         weights.channels_in >= kLeastDepth;
+bool supports_gemv_col_major(const NodeContext& node, const WeightView& weights) {
+  constexpr int64_t kMinK = 256;
+  return !node.prefers_cpu_kernels() && node.subgroup() > 0 && node.max_invocations() >= kColMajorThreads && weights.channels_in % 8 == 0 &&
+         weights.channels_in >= kMinK;
 }
 
-int64_t columns_at_once(const NodeContext& node) {
-  return kColumnsGroup / node.subgroup();
+int64_t columns_per_group(const NodeContext& node) {
+  return kColMajorThreads / node.subgroup();
 }
 
-int64_t most_columns(const NodeContext& node, int64_t depth) {
+int64_t max_col_major_columns(const NodeContext& node, int64_t k) {
   const int64_t groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_1"), INT32_MAX));
-  const int64_t column_bytes = depth * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  return std::max<int64_t>(std::min(groups * columns_at_once(node), largest_range(*node.context) / column_bytes), 1);
+  const int64_t column_bytes = k * static_cast<int64_t>(bits(node.float_dtype)) / 8;
+  return std::max<int64_t>(std::min(groups * columns_per_group(node), max_binding_bytes(*node.context) / column_bytes), 1);
 }
 
-bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t phase) {
+bool has_vec4_columns(const NodeContext& node, const ConvGemm& c, uint64_t phase) {
   constexpr int64_t kFour = 4;
   const WeightView& w = c.weights;
   return w.stride_in == 1 && w.channels_in % kFour == 0 && w.stride_out % kFour == 0 && c.w_stride_group % kFour == 0 &&
@@ -192,77 +192,77 @@ bool has_vector_columns(const NodeContext& node, const Contraction& c, uint64_t 
 namespace {
 
 // Cost model of a gemm_mma tile, in microseconds, with the number of resident workgroups per multiprocessor. begin: launch; wave: per
-// wave of resident workgroups; wave_depth: per wave and 1,000 of K; turn_depth: per tile of the busiest multiprocessor and 1,000 of K;
-// share_depth: per average number of tiles per multiprocessor and 1,000 of K. Fitted to measurements (docs/tuning.md).
-struct QuadCost {
-  QuadTiling tiling;
-  double resident, begin, wave, wave_depth, turn_depth, share_depth;
+// wave of resident workgroups; wave_per_k: per wave and 1,000 of K; busiest_per_k: per tile of the busiest multiprocessor and 1,000 of K;
+// average_per_k: per average number of tiles per multiprocessor and 1,000 of K. Fitted to measurements (docs/tuning.md).
+struct MmaCost {
+  MmaTiling tiling;
+  double resident, launch, wave, wave_per_k, busiest_per_k, average_per_k;
 
-  double microseconds(int64_t rows, int64_t columns, int64_t steps, int64_t multiprocessors) const {
-    const double tiles = static_cast<double>(ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns));
-    const double share = tiles / static_cast<double>(multiprocessors), turns = std::ceil(share), deep = static_cast<double>(steps) / 1000;
-    const double waves = std::ceil(share / resident);
-    return begin + waves * wave + deep * (waves * wave_depth + turns * turn_depth + share * share_depth);
+  double microseconds(int64_t m, int64_t n, int64_t steps, int64_t multiprocessors) const {
+    const double tiles = static_cast<double>(ceil_div(m, tiling.m) * ceil_div(n, tiling.n));
+    const double tiles_per_sm = tiles / static_cast<double>(multiprocessors), max_tiles = std::ceil(tiles_per_sm),
+                 kilo_k = static_cast<double>(steps) / 1000;
+    const double waves = std::ceil(tiles_per_sm / resident);
+    return launch + waves * wave + kilo_k * (waves * wave_per_k + max_tiles * busiest_per_k + tiles_per_sm * average_per_k);
   }
 };
 
-constexpr QuadCost kQuadCosts[] = {
+constexpr MmaCost kMmaCosts[] = {
     {{32, 32, 32, 32, 8, 1, true}, 2, 2.02, 1.54, 0.81, 0.61, 0.32}, {{32, 32, 32, 32, 8, 2, true}, 1, 2.74, 1.24, 1.05, 0, 0.56},
     {{32, 48, 32, 48, 4, 1, true}, 3, 2.49, 0.85, 2.06, 0.66, 0.47}, {{32, 64, 32, 32, 2, 1, true}, 4, 2.11, 0.86, 3.59, 1.29, 0},
     {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
     {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
 // A large GEMM uses the faster of gemm_mma with in-place loads and conv_coopmat with its largest tile.
-constexpr QuadTiling kInPlace{.rows = 128, .columns = 64, .sub_rows = 64, .sub_columns = 64, .split = 1, .ahead = 1, .in_place = true};
-constexpr QuadCost kLargeInPlace{kInPlace, 4, 2.6, 2.6, 23.2, 0, 0};
-constexpr QuadCost kLargeInShared{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};
+constexpr MmaTiling kInPlaceTiling{.m = 128, .n = 64, .sub_m = 64, .sub_n = 64, .split = 1, .unroll = 1, .in_place = true};
+constexpr MmaCost kInPlaceCost{kInPlaceTiling, 4, 2.6, 2.6, 23.2, 0, 0};
+constexpr MmaCost kCoopmatCost{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};
 
-constexpr QuadTiling kOfFewRows{16, 32, 16, 32, 16, 2};
+constexpr MmaTiling kSmallMTiling{16, 32, 16, 32, 16, 2};
 
-bool fits_device(const NodeContext& node, const QuadTiling& tiling) {
+bool fits_device(const NodeContext& node, const MmaTiling& tiling) {
   const auto emulated = static_cast<uint64_t>(node.emulated_bytes(tiling.subgroups() * 32));
   return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
-         tiling.subgroups() * 32 <= node.most_invocations();
+         tiling.subgroups() * 32 <= node.max_invocations();
 }
 
 }  // namespace
 
-std::vector<QuadTiling> quad_tilings(const NodeContext& node, int64_t rows) {
-  std::vector<QuadTiling> found;
-  if (rows <= 2 * kOfFewRows.rows && fits_device(node, kOfFewRows)) found.push_back(kOfFewRows);
-  for (const QuadCost& cost : kQuadCosts)
-    if (fits_device(node, cost.tiling)) found.push_back(cost.tiling);
-  return found;
+std::vector<MmaTiling> list_mma_tilings(const NodeContext& node, int64_t m) {
+  std::vector<MmaTiling> result;
+  if (m <= 2 * kSmallMTiling.m && fits_device(node, kSmallMTiling)) result.push_back(kSmallMTiling);
+  for (const MmaCost& cost : kMmaCosts)
+    if (fits_device(node, cost.tiling)) result.push_back(cost.tiling);
+  return result;
 }
 
-std::optional<QuadTiling> in_place_tiling(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  const bool is_whole = rows % kInPlace.rows == 0 && columns % kInPlace.columns == 0 && depth % 32 == 0;
-  return is_whole && node.has_fragments() && fits_device(node, kInPlace) ? std::optional(kInPlace) : std::nullopt;
+std::optional<MmaTiling> in_place_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
+  const bool is_whole = m % kInPlaceTiling.m == 0 && n % kInPlaceTiling.n == 0 && k % 32 == 0;
+  return is_whole && node.has_fragments() && fits_device(node, kInPlaceTiling) ? std::optional(kInPlaceTiling) : std::nullopt;
 }
 
 // Returns the tile for a GEMM with very many outputs, if it is faster than kernels with shared memory. Operands that exceed the cache are
 // read from memory, and one prefetched chunk does not hide that latency.
-static std::optional<QuadTiling> large_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
-  if ((rows + columns) * depth * 2 > kCached) return {};
-  const auto microseconds = [&](const QuadCost& cost) { return cost.microseconds(rows, columns, depth, node.multiprocessors()); };
-  if (microseconds(kLargeInPlace) >= microseconds(kLargeInShared)) return {};
-  return in_place_tiling(node, rows, columns, depth);
+  if ((m + n) * k * 2 > kCached) return {};
+  const auto microseconds = [&](const MmaCost& cost) { return cost.microseconds(m, n, k, node.multiprocessors()); };
+  if (microseconds(kInPlaceCost) >= microseconds(kCoopmatCost)) return {};
+  return in_place_tiling(node, m, n, k);
 }
 
-std::optional<QuadTiling> quad_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth, bool is_product) {
-  // Other GEMMs with more than kMostResults outputs are faster through shared memory, except with few rows, where reading w is the
+std::optional<MmaTiling> select_mma_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k, bool is_gemm) {
+  // Other GEMMs with more than kMaxResults outputs are faster through shared memory, except with few rows, where reading w is the
   // bottleneck.
-  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kMostResults = 3 << 20, kFewRows = 64;
-  if (!node.has_fragments() || depth % 8 != 0 || depth < kLeastDepth || columns < kLeastColumns) return {};
-  if (rows > kFewRows && rows * columns > kMostResults) return is_product ? large_tiling_of(node, rows, columns, depth) : std::nullopt;
-  const auto fits = [&](const QuadTiling& tiling) { return fits_device(node, tiling); };
+  constexpr int64_t kMinK = 256, kMinColumns = 64, kMaxResults = 3 << 20, kFewRows = 64;
+  if (!node.has_fragments() || k % 8 != 0 || k < kMinK || n < kMinColumns) return {};
+  if (m > kFewRows && m * n > kMaxResults) return is_gemm ? select_large_tiling(node, m, n, k) : std::nullopt;
+  const auto fits = [&](const MmaTiling& tiling) { return fits_device(node, tiling); };
   const int64_t multiprocessors = node.multiprocessors();
-  if (rows <= kOfFewRows.rows && fits(kOfFewRows)) return kOfFewRows;
-  const QuadCost* best = nullptr;
-  for (const QuadCost& cost : kQuadCosts)
-    if (fits(cost.tiling) &&
-        (!best || cost.microseconds(rows, columns, depth, multiprocessors) < best->microseconds(rows, columns, depth, multiprocessors)))
+  if (m <= kSmallMTiling.m && fits(kSmallMTiling)) return kSmallMTiling;
+  const MmaCost* best = nullptr;
+  for (const MmaCost& cost : kMmaCosts)
+    if (fits(cost.tiling) && (!best || cost.microseconds(m, n, k, multiprocessors) < best->microseconds(m, n, k, multiprocessors)))
       best = &cost;
   return best ? std::optional(best->tiling) : std::nullopt;
 }
@@ -271,65 +271,65 @@ namespace {
 
 // Two sets of accumulators leave registers for subgroup tiles of 32x32, and for 64x32 with one chunk at a time. The first tile has the
 // lowest requirements.
-constexpr QuadTiling kHalvesTilings[] = {
+constexpr MmaTiling kSplitFp16Tilings[] = {
     {32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1}, {32, 32, 32, 32, 8, 1}, {32, 64, 32, 32, 2, 1, true},
     {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
 
 }  // namespace
 
-bool fits_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
-  constexpr int64_t kLeastDepth = 32, kLeastColumns = 16;
-  if (!node.halves || (!node.halves->exact_left && rows * split_elements(depth) * 2 > largest_range(*node.context))) return false;
-  return node.takes_halves() && rows > kMostSkinny && depth % 8 == 0 && depth >= kLeastDepth && columns >= kLeastColumns &&
-         fits_device(node, kHalvesTilings[0]);
+bool can_split_fp16(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kMinK = 32, kMinColumns = 16;
+  if (!node.split_fp16 || (!node.split_fp16->exact_left && m * split_row_elements(k) * 2 > max_binding_bytes(*node.context))) return false;
+  return node.supports_split_fp16() && m > kMaxGemvRows && k % 8 == 0 && k >= kMinK && n >= kMinColumns &&
+         fits_device(node, kSplitFp16Tilings[0]);
 }
 
-bool prefers_halves(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+bool prefers_split_fp16(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   // Splitting rows costs an extra dispatch, which is only worthwhile for larger GEMMs.
-  constexpr int64_t kLeastDepth = 256, kLeastColumns = 64, kLeastSplit = 1 << 27;
-  if (!fits_halves(node, rows, columns, depth) || depth < kLeastDepth || columns < kLeastColumns) return false;
-  return node.halves->exact_left || rows * columns * depth >= kLeastSplit;
+  constexpr int64_t kMinK = 256, kMinColumns = 64, kMinSplitWork = 1 << 27;
+  if (!can_split_fp16(node, m, n, k) || k < kMinK || n < kMinColumns) return false;
+  return node.split_fp16->exact_left || m * n * k >= kMinSplitWork;
 }
 
-std::vector<QuadTiling> halves_tilings(const NodeContext& node) {
-  std::vector<QuadTiling> found;
-  for (const QuadTiling& one : kHalvesTilings)
-    if (fits_device(node, one)) found.push_back(one);
-  return found;
+std::vector<MmaTiling> list_split_fp16_tilings(const NodeContext& node) {
+  std::vector<MmaTiling> result;
+  for (const MmaTiling& candidate : kSplitFp16Tilings)
+    if (fits_device(node, candidate)) result.push_back(candidate);
+  return result;
 }
 
-QuadTiling halves_tiling_of(const NodeContext& node, int64_t rows, int64_t columns, int64_t depth) {
+MmaTiling select_split_fp16_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kDeepest = 1024;
-  constexpr QuadTiling kWhole{64, 64, 32, 32, 1, 2}, kLowFirst{64, 64, 32, 32, 1, 2, false, true}, kLarge{64, 64, 32, 32, 2, 1, true},
+  constexpr MmaTiling kWhole{64, 64, 32, 32, 1, 2}, kLowFirst{64, 64, 32, 32, 1, 2, false, true}, kLarge{64, 64, 32, 32, 2, 1, true},
       kFew{32, 32, 32, 32, 4, 1}, kSmall{32, 32, 32, 32, 8, 1};
   const int64_t cores = node.multiprocessors();
-  const auto tiles_of = [&](const QuadTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
-  const auto suits = [&](const QuadTiling& one, int64_t least) {
-    return tiles_of(one) >= least && fits_device(node, one) && depth >= 32 * one.split;
+  const auto tiles_of = [&](const MmaTiling& tiling) { return ceil_div(m, tiling.m) * ceil_div(n, tiling.n); };
+  const auto suits = [&](const MmaTiling& candidate, int64_t min_tiles) {
+    return tiles_of(candidate) >= min_tiles && fits_device(node, candidate) && k >= 32 * candidate.split;
   };
   // The low-first order reads fp16 rows twice, which is worthwhile for large K; split rows would be read three times.
-  if (depth > kDeepest && node.halves->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
+  if (k > kDeepest && node.split_fp16->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;
   if (suits(kFew, cores)) return kFew;
-  return suits(kSmall, 0) ? kSmall : kHalvesTilings[0];
+  return suits(kSmall, 0) ? kSmall : kSplitFp16Tilings[0];
 }
 
-std::vector<Skinny> skinnies_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // minimum K; bytes of shared memory per invocation
-  if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
-  const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
-  std::vector<Skinny> found;
+std::vector<GemvTiling> list_gemv_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  constexpr int64_t kMinK = 128, kBytes = 36;  // minimum K; bytes of shared memory per invocation
+  if (node.prefers_cpu_kernels() || !c.is_gemm || pixels > kMaxGemvRows || c.weights.channels_in < kMinK || c.w_first % 8 != 0) return {};
+  const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), max_invocations = node.max_invocations();
+  std::vector<GemvTiling> result;
   for (const int64_t invocations : {1024, 512})
-    if (invocations <= most && invocations * kBytes <= shared) {
-      const int64_t rows = pixels == 3 ? 4 : pixels;
-      found.push_back({rows, invocations / rows});
+    if (invocations <= max_invocations && invocations * kBytes <= shared) {
+      const int64_t m = pixels == 3 ? 4 : pixels;
+      result.push_back({m, invocations / m});
     }
-  return found;
+  return result;
 }
 
-std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
-  const std::vector<Skinny> found = skinnies_of(node, c, pixels);
+std::optional<GemvTiling> select_gemv_tiling(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+  const std::vector<GemvTiling> found = list_gemv_tilings(node, c, pixels);
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
 

@@ -10,6 +10,6 @@ namespace pumice {
 // fusion, which must agree.
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w);
 
-void add_depthwise(LowerContext& node, const WindowGeometry& window, const ContractionBias& bias);
+void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvGemmBias& bias);
 
 }  // namespace pumice

@@ -8,20 +8,20 @@
 namespace pumice {
 
 void lower_determinant(LowerContext& node) {
-  constexpr int64_t kMostAlone = 8;  // largest matrix that a single invocation eliminates
+  constexpr int64_t kMaxSingleThread = 8;  // largest matrix that a single invocation eliminates
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const int64_t matrices = y.elements(), size = x.shape.back();
   if (matrices == 0) return;
   node.check_arithmetic(x.dtype);
-  const int64_t members = size <= kMostAlone ? 1 : 64;
+  const int64_t members = size <= kMaxSingleThread ? 1 : 64;
   // Loop iterations of one invocation in the last workgroup: for each pivot, the column and the rows below it, and each of their columns.
   node.check_loops(ceil_div(size * size, members) + size * (members + 2 * ceil_div(size, members) * (size + 2)));
   const std::string type = x.dtype == DType::float64 ? "double" : "float";
-  Macros macros = {{"TYPE", type}, {"ALONE", members == 1 ? "1" : "0"}};
+  Macros macros = {{"TYPE", type}, {"ONE_THREAD_PER_ITEM", members == 1 ? "1" : "0"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   append(element_macros("x", x.dtype));
   append(element_macros("y", y.dtype));
-  append(width_macros(type));
+  append(int64_fp64_macros(type));
   const Operand work =
       node.temporary(std::max<uint64_t>(TensorDesc(type == "double" ? DType::float64 : DType::float32, x.shape).bytes(), 16));
   StepBuilder step(node.kernel("determinant.comp", x.dtype, macros));

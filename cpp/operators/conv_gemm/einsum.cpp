@@ -7,32 +7,32 @@
 #include <set>
 
 #include "core/error.h"
-#include "operators/conv_gemm/lowerings.h"
 #include "operators/common/composition.h"
+#include "operators/conv_gemm/lowerings.h"
 
 namespace pumice {
 namespace {
 
 using Labels = std::vector<int>;
 
-constexpr int kDots = 0;  // placeholder for the ellipsis axes until their number is known
+constexpr int kEllipsis = 0;  // placeholder for the ellipsis axes until their number is known
 
-bool has(const Labels& labels, int label) {
+bool has_label(const Labels& labels, int label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
 }
 
-class Equation {
+class EinsumEquation {
  public:
-  Equation(std::string_view node, std::string_view text) : node_(node), text_(text) {
+  EinsumEquation(std::string_view node, std::string_view text) : node_(node), text_(text) {
     const size_t arrow = text.find("->");
     std::string_view rest = text.substr(0, arrow);
     for (;;) {
       const size_t comma = rest.find(',');
-      inputs.push_back(term(rest.substr(0, comma)));
+      inputs.push_back(parse_term(rest.substr(0, comma)));
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
     }
-    output = arrow == std::string_view::npos ? implied() : term(text.substr(arrow + 2));
+    output = arrow == std::string_view::npos ? implicit_output() : parse_term(text.substr(arrow + 2));
   }
 
   [[noreturn]] void fail(const std::string& message) const {
@@ -43,13 +43,13 @@ class Equation {
   Labels output;
 
  private:
-  Labels term(std::string_view text) const {
+  Labels parse_term(std::string_view text) const {
     Labels labels;
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == ' ') continue;
       if (text.substr(i, 3) == "...") {
-        if (has(labels, kDots)) fail("two ellipses in one term");
-        labels.push_back(kDots);
+        if (has_label(labels, kEllipsis)) fail("two ellipses in one term");
+        labels.push_back(kEllipsis);
         i += 2;
       } else if (std::isalpha(static_cast<unsigned char>(text[i]))) {
         labels.push_back(text[i]);
@@ -61,53 +61,53 @@ class Equation {
   }
 
   // The ellipsis, then the letters that appear once, in alphabetical order.
-  Labels implied() const {
+  Labels implicit_output() const {
     std::map<int, int> counts;
     for (const Labels& labels : inputs)
       for (const int label : labels) ++counts[label];
     Labels labels;
     for (const auto& [label, count] : counts)
-      if (label == kDots || count == 1) labels.push_back(label);
+      if (label == kEllipsis || count == 1) labels.push_back(label);
     return labels;
   }
 
   std::string_view node_, text_;
 };
 
-Labels with_dots(const Labels& labels, int count) {
+Labels expand_ellipsis(const Labels& labels, int count) {
   Labels result;
   for (const int label : labels) {
-    if (label != kDots) result.push_back(label);
-    for (int axis = -count; label == kDots && axis < 0; ++axis) result.push_back(axis);
+    if (label != kEllipsis) result.push_back(label);
+    for (int axis = -count; label == kEllipsis && axis < 0; ++axis) result.push_back(axis);
   }
   return result;
 }
 
 // An operand or intermediate product, with its axis labels.
-struct Term {
-  Piece piece;
+struct EinsumTerm {
+  TensorOperand piece;
   Labels labels;
 };
 
-class EinsumContraction {
+class EinsumLowering {
  public:
-  EinsumContraction(LowerContext& node, EinsumLabels labels) : node_(node), parts_(node), labels_(std::move(labels)) {}
+  EinsumLowering(LowerContext& node, EinsumLabels labels) : node_(node), composition_(node), labels_(std::move(labels)) {}
 
   void run() {
-    std::vector<Term> terms;
-    for (size_t i = 0; i < node_.inputs.size(); ++i) terms.push_back(without_repeats({{node_.input(i), node_.in(i)}, labels_.inputs[i]}));
-    Term result = summed(terms[0], needed(terms, 1));
+    std::vector<EinsumTerm> terms;
+    for (size_t i = 0; i < node_.inputs.size(); ++i) terms.push_back(take_diagonals({{node_.input(i), node_.in(i)}, labels_.inputs[i]}));
+    EinsumTerm result = sum_labels(terms[0], remaining_labels(terms, 1));
     for (size_t i = 1; i < terms.size(); ++i) {
-      const Term next = summed(terms[i], needed(terms, i + 1, result.labels));
+      const EinsumTerm next = sum_labels(terms[i], remaining_labels(terms, i + 1, result.labels));
       const bool last = i + 1 == terms.size();
-      if (product(result, next, needed(terms, i + 1), last)) return;
+      if (multiply(result, next, remaining_labels(terms, i + 1), last)) return;
     }
-    parts_.map("a0", {arranged(result, labels_.output)}, {node_.output(0), node_.out(0)}, true);
+    composition_.map("a0", {with_axes(result, labels_.output)}, {node_.output(0), node_.out(0)}, true);
   }
 
  private:
   // Labels still needed: those of the output, of the terms from `first` on and of `others`.
-  std::set<int> needed(const std::vector<Term>& terms, size_t first, const Labels& others = {}) const {
+  std::set<int> remaining_labels(const std::vector<EinsumTerm>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
     labels.insert(others.begin(), others.end());
@@ -115,7 +115,7 @@ class EinsumContraction {
   }
 
   // The stride of a diagonal is the sum of its axes' strides; broadcast axes are dropped.
-  Term without_repeats(const Term& term) const {
+  EinsumTerm take_diagonals(const EinsumTerm& term) const {
     Labels labels;
     Shape shape;
     Strides strides;
@@ -134,26 +134,26 @@ class EinsumContraction {
     return {{TensorDesc(term.piece.desc.dtype, shape, strides), term.piece.operand}, labels};
   }
 
-  Term summed(const Term& term, const std::set<int>& kept) {
+  EinsumTerm sum_labels(const EinsumTerm& term, const std::set<int>& keep) {
     std::vector<int64_t> axes;
     Labels labels;
     for (size_t i = 0; i < term.labels.size(); ++i) {
-      if (kept.contains(term.labels[i]))
+      if (keep.contains(term.labels[i]))
         labels.push_back(term.labels[i]);
       else
         axes.push_back(static_cast<int64_t>(i));
     }
     if (axes.empty()) return term;
-    const Piece y = parts_.scratch(term.piece.desc.dtype, labels_.shape_of(labels));
+    const TensorOperand y = composition_.scratch(term.piece.desc.dtype, labels_.shape_of(labels));
     Attributes attributes;
     attributes.set("axes", axes);
     attributes.set("keepdims", int64_t{0});
-    parts_.add("ReduceSum", attributes, {term.piece}, y);
+    composition_.add("ReduceSum", attributes, {term.piece}, y);
     return {y, labels};
   }
 
   // The elements with axes in this order; missing axes are broadcast.
-  Piece arranged(const Term& term, const Labels& order) const {
+  TensorOperand with_axes(const EinsumTerm& term, const Labels& order) const {
     Strides strides;
     for (const int label : order) {
       const auto found = std::find(term.labels.begin(), term.labels.end(), label);
@@ -163,41 +163,41 @@ class EinsumContraction {
   }
 
   // The term as dense matrices, one per batch index.
-  Piece matrices(const Term& term, const Labels& batch, const Labels& rows, const Labels& columns) {
+  TensorOperand to_matrices(const EinsumTerm& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
     order.insert(order.end(), columns.begin(), columns.end());
-    Piece piece = arranged(term, order);
+    TensorOperand piece = with_axes(term, order);
     if (!piece.desc.is_packed()) {
-      const Piece copy = parts_.scratch(piece.desc.dtype, piece.desc.shape);
-      parts_.map("a0", {piece}, copy);
+      const TensorOperand copy = composition_.scratch(piece.desc.dtype, piece.desc.shape);
+      composition_.map("a0", {piece}, copy);
       piece = copy;
     }
-    return piece.seen_as({size_of(batch), size_of(rows), size_of(columns)});
+    return piece.reshaped({size_of(batch), size_of(rows), size_of(columns)});
   }
 
   int64_t size_of(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
 
   // Multiplies `left` by `right`, summing over labels that are no longer needed. Returns true if this writes the output.
-  bool product(Term& left, const Term& right, const std::set<int>& kept, bool last) {
+  bool multiply(EinsumTerm& left, const EinsumTerm& right, const std::set<int>& keep, bool last) {
     Labels batch, rows, columns, inner;
-    for (const int label : left.labels) (!has(right.labels, label) ? rows : kept.contains(label) ? batch : inner).push_back(label);
+    for (const int label : left.labels) (!has_label(right.labels, label) ? rows : keep.contains(label) ? batch : inner).push_back(label);
     for (const int label : right.labels)
-      if (!has(left.labels, label)) columns.push_back(label);
-    const Piece a = matrices(left, batch, rows, inner), b = matrices(right, batch, inner, columns);
-    Labels made = batch;
-    made.insert(made.end(), rows.begin(), rows.end());
-    made.insert(made.end(), columns.begin(), columns.end());
+      if (!has_label(left.labels, label)) columns.push_back(label);
+    const TensorOperand a = to_matrices(left, batch, rows, inner), b = to_matrices(right, batch, inner, columns);
+    Labels result_labels = batch;
+    result_labels.insert(result_labels.end(), rows.begin(), rows.end());
+    result_labels.insert(result_labels.end(), columns.begin(), columns.end());
     const Shape shape{size_of(batch), size_of(rows), size_of(columns)};
-    const bool final = last && made == labels_.output && node_.output(0).is_packed();
-    const Piece y = final ? parts_.output(0) : parts_.scratch(a.desc.dtype, labels_.shape_of(made));
-    parts_.add("MatMul", {}, {a, b}, y.seen_as(shape), final);
-    left = {y, made};
+    const bool final = last && result_labels == labels_.output && node_.output(0).is_packed();
+    const TensorOperand y = final ? composition_.output(0) : composition_.scratch(a.desc.dtype, labels_.shape_of(result_labels));
+    composition_.add("MatMul", {}, {a, b}, y.reshaped(shape), final);
+    left = {y, result_labels};
     return final;
   }
 
   LowerContext& node_;
-  Composition parts_;
+  Composition composition_;
   EinsumLabels labels_;
 };
 
@@ -209,23 +209,24 @@ Shape EinsumLabels::shape_of(const std::vector<int>& labels) const {
   return shape;
 }
 
-EinsumLabels einsum_labels(std::string_view node, std::string_view text, const std::vector<Shape>& shapes) {
-  const Equation equation(node, text);
+EinsumLabels parse_einsum(std::string_view node, std::string_view text, const std::vector<Shape>& shapes) {
+  const EinsumEquation equation(node, text);
   if (equation.inputs.size() != shapes.size())
     equation.fail(std::to_string(equation.inputs.size()) + " terms for " + std::to_string(shapes.size()) + " inputs");
   EinsumLabels result;
-  int most_dots = 0;
+  int max_ellipsis_rank = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const Labels& labels = equation.inputs[i];
-    const auto letters = static_cast<int>(labels.size()) - (has(labels, kDots) ? 1 : 0), rank = static_cast<int>(shapes[i].size());
-    if (letters > rank || (letters < rank && !has(labels, kDots)))
+    const auto letters = static_cast<int>(labels.size()) - (has_label(labels, kEllipsis) ? 1 : 0),
+               rank = static_cast<int>(shapes[i].size());
+    if (letters > rank || (letters < rank && !has_label(labels, kEllipsis)))
       equation.fail("term " + std::to_string(i) + " has " + std::to_string(letters) + " letters; input " + std::to_string(i) + " is " +
                     to_string(shapes[i]));
-    most_dots = std::max(most_dots, rank - letters);
-    result.inputs.push_back(with_dots(labels, rank - letters));
-    std::map<int, int64_t> own;  // a letter repeated in one term is a diagonal, without broadcasting
+    max_ellipsis_rank = std::max(max_ellipsis_rank, rank - letters);
+    result.inputs.push_back(expand_ellipsis(labels, rank - letters));
+    std::map<int, int64_t> term_sizes;  // a letter repeated in one term is a diagonal, without broadcasting
     for (size_t axis = 0; axis < shapes[i].size(); ++axis) {
-      const int64_t first = own.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
+      const int64_t first = term_sizes.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
       if (first != shapes[i][axis])
         equation.fail("input " + std::to_string(i) + " has axes of " + std::to_string(first) + " and " + std::to_string(shapes[i][axis]) +
                       " for one letter");
@@ -236,7 +237,7 @@ EinsumLabels einsum_labels(std::string_view node, std::string_view text, const s
                       std::to_string(size));
     }
   }
-  result.output = with_dots(equation.output, most_dots);
+  result.output = expand_ellipsis(equation.output, max_ellipsis_rank);
   for (size_t i = 0; i < result.output.size(); ++i) {
     if (!result.sizes.contains(result.output[i])) equation.fail("the result has a letter that no input has");
     if (std::count(result.output.begin(), result.output.end(), result.output[i]) > 1) equation.fail("the result has a letter twice");
@@ -244,36 +245,37 @@ EinsumLabels einsum_labels(std::string_view node, std::string_view text, const s
   return result;
 }
 
-static EinsumLabels labels_of(const LowerContext& node) {
+static EinsumLabels parse_node_equation(const LowerContext& node) {
   std::vector<Shape> shapes;
   for (size_t i = 0; i < node.inputs.size(); ++i) shapes.push_back(node.input(i).shape);
-  return einsum_labels(node.node, node.attributes->text("equation"), shapes);
+  return parse_einsum(node.node, node.attributes->text("equation"), shapes);
 }
 
 uint64_t einsum_flop(const LowerContext& node) {
-  const EinsumLabels labels = labels_of(node);
-  const auto places = [&](const std::set<int>& some) {
+  const EinsumLabels labels = parse_node_equation(node);
+  const auto count_indices = [&](const std::set<int>& subset) {
     uint64_t count = 1;
-    for (const int label : some) count *= static_cast<uint64_t>(labels.sizes.at(label));
+    for (const int label : subset) count *= static_cast<uint64_t>(labels.sizes.at(label));
     return count;
   };
-  std::set<int> joined;  // labels of the product so far
+  std::set<int> product_labels;  // labels of the product so far
   uint64_t flop = 0;
   for (size_t i = 0; i < labels.inputs.size(); ++i) {
-    std::set<int> next(labels.inputs[i].begin(), labels.inputs[i].end()), needed(labels.output.begin(), labels.output.end());
-    for (size_t k = i + 1; k < labels.inputs.size(); ++k) needed.insert(labels.inputs[k].begin(), labels.inputs[k].end());
-    const uint64_t read = places(next);
-    if (std::erase_if(next, [&](int label) { return !needed.contains(label) && !joined.contains(label); }) > 0) flop += read;
-    joined.merge(next);
-    if (i > 0) flop += 2 * places(joined);
-    std::erase_if(joined, [&](int label) { return !needed.contains(label); });
+    std::set<int> next(labels.inputs[i].begin(), labels.inputs[i].end()), remaining_labels(labels.output.begin(), labels.output.end());
+    for (size_t k = i + 1; k < labels.inputs.size(); ++k) remaining_labels.insert(labels.inputs[k].begin(), labels.inputs[k].end());
+    const uint64_t read = count_indices(next);
+    if (std::erase_if(next, [&](int label) { return !remaining_labels.contains(label) && !product_labels.contains(label); }) > 0)
+      flop += read;
+    product_labels.merge(next);
+    if (i > 0) flop += 2 * count_indices(product_labels);
+    std::erase_if(product_labels, [&](int label) { return !remaining_labels.contains(label); });
   }
   return flop;
 }
 
 void lower_einsum(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
-  EinsumContraction(node, labels_of(node)).run();
+  EinsumLowering(node, parse_node_equation(node)).run();
 }
 
 }  // namespace pumice

@@ -21,7 +21,7 @@ struct EinsumLabels {
 };
 
 // Parses an equation. Throws GraphError naming `node`.
-EinsumLabels einsum_labels(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
+EinsumLabels parse_einsum(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
 
 // FLOPs of the reductions of single operands and the pairwise matrix products.
 uint64_t einsum_flop(const LowerContext& node);

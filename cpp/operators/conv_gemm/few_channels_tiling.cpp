@@ -8,97 +8,97 @@ namespace pumice {
 namespace {
 
 // Whether the kernel supports the convolution: fp16, few channels with several taps, and forward windows.
-bool takes(const NodeContext& node, const Contraction& c) {
-  constexpr int64_t kMostDepth = 256;
-  if (!node.has_fragments() || node.prefers_lanes() || c.x_dtype != DType::float16) return false;
-  if (c.matrix || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
-  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || taps_depth(c) > kMostDepth) return false;
+bool supports_few_channels(const NodeContext& node, const ConvGemm& c) {
+  constexpr int64_t kMaxK = 256;
+  if (!node.has_fragments() || node.prefers_cpu_kernels() || c.x_dtype != DType::float16) return false;
+  if (c.is_gemm || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
+  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || few_channels_k(c) > kMaxK) return false;
   if (c.w_first % 8 != 0) return false;
-  return has_near_taps(c);
+  return has_small_windows(c);
 }
 
 // Whether the tile fits into shared memory, and its weights into registers.
-bool fits(const NodeContext& node, const Contraction& c, const TapsTiling& tiling) {
-  constexpr int64_t kSharedBytes = 24576, kMostLoads = 32, kMostInvocations = 512, kMostWeights = 8 * 4;
-  constexpr int64_t kPlacesBytes = 512;  // for the patch offsets of all K steps
+bool fits(const NodeContext& node, const ConvGemm& c, const FewChannelsTiling& tiling) {
+  constexpr int64_t kSharedBytes = 24576, kMaxLoads = 32, kMaxInvocations = 512, kMaxWeights = 8 * 4;
+  constexpr int64_t kOffsetsBytes = 512;  // for the patch offsets of all K steps
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
-  const auto most_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
-  const int64_t bytes = 2 * tiling.elements(c) + kPlacesBytes;
-  const int64_t shared = bytes * (node.emulates_fragments() ? 2 : 1) + node.emulated_bytes(tiling.invocations());
-  return taps_depth(c) / 16 * (tiling.sub_channels / 16) <= kMostWeights &&
-         tiling.invocations() <= std::min(kMostInvocations, node.most_invocations()) && bytes <= kSharedBytes && shared <= limit &&
-         tiling.loads(c) <= kMostLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= most_groups;
+  const auto max_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
+  const int64_t bytes = 2 * tiling.elements(c) + kOffsetsBytes;
+  const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.emulated_bytes(tiling.invocations());
+  return few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
+         tiling.invocations() <= std::min(kMaxInvocations, node.max_invocations()) && bytes <= kSharedBytes && shared <= limit &&
+         tiling.loads(c) <= kMaxLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= max_groups;
 }
 
 // Tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
-TapsTiling with_channels(TapsTiling shape, const Contraction& c, int64_t sub_channels) {
-  constexpr int64_t kMostAcross = 3;
+FewChannelsTiling with_channels(FewChannelsTiling shape, const ConvGemm& c, int64_t sub_channels) {
+  constexpr int64_t kMaxAcross = 3;
   shape.sub_channels = sub_channels;
-  shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMostAcross);
+  shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMaxAcross);
   return shape;
 }
 
-constexpr TapsTiling kSmall{4, 16, 0, 0}, kMiddle{4, 32, 0, 0}, kLarge{8, 32, 0, 0};
+constexpr FewChannelsTiling kSmallTile{4, 16, 0, 0}, kMediumTile{4, 32, 0, 0}, kLargeTile{8, 32, 0, 0};
 constexpr int64_t kSubChannels[] = {64, 32, 16};
 
 }  // namespace
 
-int64_t taps_depth(const Contraction& c) {
+int64_t few_channels_k(const ConvGemm& c) {
   return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
 }
 
-int64_t TapsTiling::workgroups(const NodeContext& node, const Contraction& c) const {
-  constexpr int64_t kOfMultiprocessor = 8;  // workgroups per multiprocessor; more would not amortise loading the weights
-  const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kOfMultiprocessor);
+int64_t FewChannelsTiling::workgroups(const NodeContext& node, const ConvGemm& c) const {
+  constexpr int64_t kGroupsPerSm = 8;  // workgroups per multiprocessor; more would not amortise loading the weights
+  const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kGroupsPerSm);
   return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
 }
 
-int64_t TapsTiling::loads(const Contraction& c) const {
-  const int64_t high = span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h),
-                wide = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+int64_t FewChannelsTiling::loads(const ConvGemm& c) const {
+  const int64_t high = input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h),
+                wide = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return ceil_div(c.weights.channels_in * high * wide, invocations());
 }
 
-int64_t TapsTiling::pitch(const Contraction& c) const {
+int64_t FewChannelsTiling::pitch(const ConvGemm& c) const {
   // Four consecutive rows start a quarter of the shared memory banks apart.
-  const int64_t read = span_of_taps(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  const int64_t read = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
 
-int64_t TapsTiling::elements(const Contraction& c) const {
-  return c.weights.channels_in * span_of_taps(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+int64_t FewChannelsTiling::elements(const ConvGemm& c) const {
+  return c.weights.channels_in * input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
 }
 
-bool stores_eights(const TapsTiling& tiling, const Contraction& c) {
+bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemm& c) {
   return tiling.sub_channels > 16 && c.y_dtype == DType::float16 && c.y_first % 8 == 0 &&
          has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 8);
 }
 
-std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c) {
-  std::vector<TapsTiling> found;
-  if (!takes(node, c)) return found;
+std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemm& c) {
+  std::vector<FewChannelsTiling> result;
+  if (!supports_few_channels(node, c)) return result;
   const int64_t out = c.weights.channels_out;
-  for (const TapsTiling& shape : {kLarge, kMiddle, kSmall}) {
+  for (const FewChannelsTiling& shape : {kLargeTile, kMediumTile, kSmallTile}) {
     bool has_wider = false;
     for (const int64_t channels : kSubChannels) {
-      const TapsTiling one = with_channels(shape, c, channels);
-      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && one.channels < out) || !fits(node, c, one)) continue;
+      const FewChannelsTiling candidate = with_channels(shape, c, channels);
+      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && candidate.channels < out) || !fits(node, c, candidate)) continue;
       has_wider = true;
-      found.push_back(one);
+      result.push_back(candidate);
     }
   }
-  return found;
+  return result;
 }
 
-std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c) {
-  constexpr int64_t kFewestPixels = 4096, kFewestChannels = 16, kTilesOfMultiprocessor = 2;
+std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemm& c) {
+  constexpr int64_t kMinPixels = 4096, kMinChannels = 16, kMinTilesPerSm = 2;
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
-  if (!takes(node, c) || pixels < kFewestPixels || c.weights.channels_out < kFewestChannels) return {};
-  std::optional<TapsTiling> best;
-  for (const TapsTiling& one : taps_tilings(node, c)) {                // larger tiles first, then wider subgroups
-    if (one.tiles(c) * one.rows * one.columns > 2 * pixels) continue;  // e.g. images of one row
-    const bool is_smaller = best && one.rows * one.columns < best->rows * best->columns;
-    if (!best || (is_smaller && best->tiles(c) < kTilesOfMultiprocessor * node.multiprocessors())) best = one;
+  if (!supports_few_channels(node, c) || pixels < kMinPixels || c.weights.channels_out < kMinChannels) return {};
+  std::optional<FewChannelsTiling> best;
+  for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c)) {        // larger tiles first, then wider subgroups
+    if (candidate.tiles(c) * candidate.rows * candidate.columns > 2 * pixels) continue;  // e.g. images of one row
+    const bool is_smaller = best && candidate.rows * candidate.columns < best->rows * best->columns;
+    if (!best || (is_smaller && best->tiles(c) < kMinTilesPerSm * node.multiprocessors())) best = candidate;
   }
   return best;
 }

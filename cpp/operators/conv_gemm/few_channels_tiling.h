@@ -10,30 +10,30 @@
 namespace pumice {
 
 // Tile of conv_few_channels: pixels and output channels of a workgroup, and channels of a subgroup.
-struct TapsTiling {
+struct FewChannelsTiling {
   int64_t rows, columns, channels, sub_channels;
 
-  static constexpr int64_t kShares = 4, kLanes = 32;  // subgroups that split the pixels; invocations per subgroup
+  static constexpr int64_t kPixelGroups = 4, kLanes = 32;  // subgroups that split the pixels; invocations per subgroup
 
-  int64_t invocations() const { return kLanes * kShares * (channels / sub_channels); }
-  int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
+  int64_t invocations() const { return kLanes * kPixelGroups * (channels / sub_channels); }
+  int64_t tiles(const ConvGemm& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
   // Number of persistent workgroups on the first grid axis; their tile counts differ by at most one.
-  int64_t workgroups(const NodeContext& node, const Contraction& c) const;
-  int64_t pitch(const Contraction& c) const;     // row pitch of the patch, in elements
-  int64_t elements(const Contraction& c) const;  // elements of the patch
-  int64_t loads(const Contraction& c) const;     // global loads of one invocation per tile
+  int64_t workgroups(const NodeContext& node, const ConvGemm& c) const;
+  int64_t pitch(const ConvGemm& c) const;     // row pitch of the patch, in elements
+  int64_t elements(const ConvGemm& c) const;  // elements of the patch
+  int64_t loads(const ConvGemm& c) const;     // global loads of one invocation per tile
 };
 
 // K of such a convolution, rounded up to whole matrix steps.
-int64_t taps_depth(const Contraction& c);
+int64_t few_channels_k(const ConvGemm& c);
 
 // Returns the tiles that the device supports; empty unless the contraction is an fp16 convolution with few channels and several taps.
-std::vector<TapsTiling> taps_tilings(const NodeContext& node, const Contraction& c);
+std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemm& c);
 
 // Returns the tile for a convolution where this kernel is fastest.
-std::optional<TapsTiling> taps_tiling_of(const NodeContext& node, const Contraction& c);
+std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemm& c);
 
 // Whether an invocation stores its sums as fp16 vec8s.
-bool stores_eights(const TapsTiling& tiling, const Contraction& c);
+bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemm& c);
 
 }  // namespace pumice

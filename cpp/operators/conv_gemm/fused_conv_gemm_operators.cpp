@@ -1,9 +1,9 @@
 // Fused operators: convolution with max pooling, GEMM with Softmax.
+#include "operators/common/split_axes.h"
 #include "operators/conv_gemm/conv_gemm_operators.h"
 #include "operators/conv_gemm/depthwise.h"
 #include "operators/conv_gemm/lowerings.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/common/split_axes.h"
 #include "operators/table/flop.h"
 
 namespace pumice {
@@ -23,10 +23,10 @@ Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& s
   return shape;
 }
 
-void check_groups(const ShapeContext& node, int64_t channels, std::string_view what) {
+void check_groups(const ShapeContext& node, int64_t channels, std::string_view label) {
   const int64_t groups = node.attributes().integer("group", 1);
   if (groups < 1 || channels % groups != 0)
-    node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
+    node.fail(std::to_string(channels) + " " + std::string(label) + " in " + std::to_string(groups) + " groups");
 }
 
 Shape conv_shape(ShapeContext& node, size_t weights) {
@@ -41,60 +41,61 @@ Shape conv_shape(ShapeContext& node, size_t weights) {
 }
 
 // Fused pooling supports convolutions with few channels and several taps, and small windows that fit entirely into a tile.
-bool conv_takes_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
-  constexpr int64_t kMostChannels = 512, kMostSize = 8;  // maximum of input channels times output channels; maximum side of a window
+bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
+  constexpr int64_t kMaxChannels = 512, kMaxSize = 8;  // maximum of input channels times output channels; maximum side of a window
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
   // Depthwise convolutions have their own kernel with unpacked weights.
   if (is_depthwise(attributes, weights)) return false;
-  return weights.shape[0] * weights.shape[1] <= kMostChannels && pool.rows <= kMostSize && pool.columns <= kMostSize;
+  return weights.shape[0] * weights.shape[1] <= kMaxChannels && pool.rows <= kMaxSize && pool.columns <= kMaxSize;
 }
 
 namespace {
 
 // One workgroup multiplies a row by all columns, so the matrix must be small enough for one workgroup to read.
-bool takes_softmax(const TensorDesc& weights, bool transposed, const Shape* bias) {
-  constexpr int64_t kMostColumns = 32, kMostElements = 1 << 14;
-  if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMostElements) return false;
+bool supports_softmax(const TensorDesc& weights, bool transposed, const Shape* bias) {
+  constexpr int64_t kMaxColumns = 32, kMaxElements = 1 << 14;
+  if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMaxElements) return false;
   const int64_t columns = weights.shape[transposed ? 0 : 1];
-  return columns <= kMostColumns && (!bias || (!bias->empty() && bias->back() == columns && element_count(*bias) == columns));
+  return columns <= kMaxColumns && (!bias || (!bias->empty() && bias->back() == columns && element_count(*bias) == columns));
 }
 
 }  // namespace
 
-bool gemm_takes_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias) {
+bool gemm_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias) {
   if (attributes.integer("transA", 0) != 0 || attributes.real("alpha", 1) != 1 || attributes.real("beta", 1) != 1) return false;
-  return takes_softmax(weights, attributes.integer("transB", 0) != 0, bias);
+  return supports_softmax(weights, attributes.integer("transB", 0) != 0, bias);
 }
 
-bool matmul_takes_softmax(const Attributes&, const TensorDesc& weights, const Shape* bias) {
-  return takes_softmax(weights, false, bias);
+bool matmul_supports_softmax(const Attributes&, const TensorDesc& weights, const Shape* bias) {
+  return supports_softmax(weights, false, bias);
 }
 
 namespace {
 
 void shape_of_pooled_conv(ShapeContext& node) {
-  const Shape made = conv_shape(node, 1);
+  const Shape conv_output = conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   const auto sizes = node.attributes().integers("pool_shape");
   if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two sizes expected, of one element and more");
-  node.output(0, node.input(0).dtype,
-              image_shape(made[0], made[1], pool_geometry(pooling_of(node.attributes()), node.node(), made).output));
+  node.output(
+      0, node.input(0).dtype,
+      image_shape(conv_output[0], conv_output[1], pool_geometry(pool_attributes(node.attributes()), node.node(), conv_output).output));
 }
 
 // Can be split along the batch and both spatial axes: the input area of a pooled element is a window too.
-void cut_pooled_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_images(node, axes);
+void split_pooled_conv_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_batch(node, axes);
   WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
   const auto sizes = node.attributes->integers("pool_shape");
   for (size_t i = 0; i < sizes.size(); ++i) {
     window.kernel[i] = (sizes[i] - 1) * window.strides[i] + (window.kernel[i] - 1) * window.dilations[i] + 1;
     window.strides[i] *= sizes[i], window.dilations[i] = 1;
   }
-  cut_windows(node, window, axes);
+  split_windows(node, window, axes);
 }
 
 // Checks that an input has one value per column; leading axes must have size 1.
-void check_vector_last(const ShapeContext& node, size_t input, int64_t columns) {
+void check_last_axis(const ShapeContext& node, size_t input, int64_t columns) {
   if (!node.has(input)) return;
   const Shape& shape = node.input(input).shape;
   if (shape.empty() || shape.back() != columns || element_count(shape) != columns)
@@ -106,24 +107,24 @@ void shape_of_product_softmax(ShapeContext& node) {
   const bool transposed = node.attributes().integer("transB", 0) != 0;
   if (b.size() != 2 || a[1] != b[transposed ? 1 : 0]) node.fail("inner sizes differ: " + to_string(a) + " by " + to_string(b));
   const Shape y{a[0], b[transposed ? 0 : 1]};
-  check_vector_last(node, 2, y[1]);
+  check_last_axis(node, 2, y[1]);
   for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
 }
 
 // The convolution computes all elements of a pooling window; the output keeps one.
-uint64_t pooled_convolution_flop(const LowerContext& node) {
+uint64_t pooled_conv_flop(const LowerContext& node) {
   uint64_t flop = convolution_flop<>(node);
   for (const int64_t size : node.attributes->integers("pool_shape")) flop *= static_cast<uint64_t>(size);
   return flop;
 }
 
-void cut_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
-  axes.push_back(own_axis(node, 0));
+void split_row_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  axes.push_back(make_split_axis(node, 0));
 }
 
 }  // namespace
 
-Rows joint_rows() {
+OperatorRows fused_conv_gemm_operators() {
   auto pooled_attributes = conv_attributes();
   pooled_attributes.push_back(text("pool_epilogue", "x"));
   pooled_attributes.push_back(required("pool_shape", AttributeKind::integers));
@@ -135,13 +136,13 @@ Rows joint_rows() {
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = pooled_attributes, .min_rank = 4, .max_rank = 4},
            .shape = shape_of_pooled_conv,
            .lower = lower_pooled_conv,
-           .flop = pooled_convolution_flop,
+           .flop = pooled_conv_flop,
            .pack = pack_grouped_conv,
-           .strides = RowStrides::image,
-           .wants_channels_last = true,
-           .cut = cut_pooled_convolutions,
-           .narrow_inputs = 1,
-           .factors = 1 | 1 << 1,
+           .strides = StrideSupport::image,
+           .prefers_channels_last = true,
+           .split = split_pooled_conv_axes,
+           .half_inputs = 1,
+           .gemm_inputs = 1 | 1 << 1,
            .epilogue = true},
           // GEMM with small N and a row-wise Softmax; also outputs the product.
           {.name = "pumice::ProductSoftmax",
@@ -153,12 +154,12 @@ Rows joint_rows() {
                       .max_rank = 2},
            .shape = shape_of_product_softmax,
            .lower = lower_product_softmax,
-           .flop = product_flop,
+           .flop = gemm_flop,
            .pack = pack_product_softmax,
-           .strides = RowStrides::any_in,
-           .cut = cut_rows,
-           .narrow_inputs = 1,
-           .factors = 1 | 1 << 1,
+           .strides = StrideSupport::any_in,
+           .split = split_row_axis,
+           .half_inputs = 1,
+           .gemm_inputs = 1 | 1 << 1,
            .epilogue = true}};
 }
 

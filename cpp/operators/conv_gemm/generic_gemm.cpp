@@ -10,15 +10,15 @@
 namespace pumice {
 namespace {
 
-struct ElementText {
+struct GlslElement {
   std::string type, element, load, store, number;
 };
 
 // storage: the kernel's float type; single arrays may be float32 instead.
-ElementText text_of(const NodeContext& node, DType dtype, DType storage) {
+GlslElement glsl_element(const NodeContext& node, DType dtype, DType storage) {
   node.check_arithmetic(dtype);
   const auto plain = [](const std::string& type, const std::string& number) {
-    return ElementText{type, type, "t[i]", "y[i] = (v)", number};
+    return GlslElement{type, type, "t[i]", "y[i] = (v)", number};
   };
   switch (dtype) {
     case DType::float64:
@@ -37,7 +37,7 @@ ElementText text_of(const NodeContext& node, DType dtype, DType storage) {
   }
 }
 
-std::vector<int64_t> words_of(const NodeContext& node, DType dtype, double number) {
+std::vector<int64_t> number_words(const NodeContext& node, DType dtype, double number) {
   if (!is_float(dtype) && number != std::trunc(number))
     throw UnsupportedError("node '" + std::string(node.node) + "': a product of " + std::string(name(dtype)) + " times " +
                            std::to_string(number));
@@ -49,11 +49,11 @@ std::vector<int64_t> words_of(const NodeContext& node, DType dtype, double numbe
 
 }  // namespace
 
-void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c,
-                 const ProductFactors& factors) {
+void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c,
+                      const GemmFactors& factors) {
   if (y.elements() == 0) return;
-  const auto batch = [](const std::vector<int64_t>& of) { return std::vector<int64_t>(of.begin(), of.end() - 2); };
-  const auto last = [](const std::vector<int64_t>& of, size_t back) { return of[of.size() - back]; };
+  const auto batch = [](const std::vector<int64_t>& values) { return std::vector<int64_t>(values.begin(), values.end() - 2); };
+  const auto last = [](const std::vector<int64_t>& values, size_t back) { return values[values.size() - back]; };
   IndexSpace space{batch(y.shape),
                    {broadcast_strides(batch(a.shape), batch(a.strides), batch(y.shape)),
                     broadcast_strides(batch(b.shape), batch(b.strides), batch(y.shape)), batch(y.strides)}};
@@ -64,28 +64,30 @@ void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, c
   a_stride.push_back(last(a.strides, 2));
   b_stride.push_back(last(b.strides, 1));
   y_stride.insert(y_stride.end(), {last(y.strides, 2), last(y.strides, 1)});
-  const int64_t depth = last(a.shape, 1);
-  node.check_loops(depth);
+  const int64_t k = last(a.shape, 1);
+  node.check_loops(k);
   const DType c_dtype = c ? node.input(2).dtype : y.dtype;
-  const DType storage =
-      is_working_float(y.dtype) ? mixed_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage : y.dtype;
-  const ElementText text = text_of(node, y.dtype, storage);
-  Macros macros = {{"TYPE", text.type}, {"STORE(i, v)", text.store}, {"NUMBER(w)", text.number}, {"ADDS", c ? "1" : "0"}};
-  macros.emplace_back("Y_ELEMENT", text.element);
+  const DType storage = is_operator_float(y.dtype)
+                            ? mixed_precision_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage
+                            : y.dtype;
+  const GlslElement element_glsl = glsl_element(node, y.dtype, storage);
+  Macros macros = {
+      {"TYPE", element_glsl.type}, {"STORE(i, v)", element_glsl.store}, {"NUMBER(w)", element_glsl.number}, {"ADDS", c ? "1" : "0"}};
+  macros.emplace_back("Y_ELEMENT", element_glsl.element);
   for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c_dtype)}) {
-    const ElementText element = text_of(node, dtype, storage);
+    const GlslElement element = glsl_element(node, dtype, storage);
     macros.emplace_back(std::string(array) + "_ELEMENT", element.element);
     macros.emplace_back("LOAD_" + std::string(array) + "(t, i)", element.load);
   }
   if (bits(y.dtype) == 64) macros.emplace_back(is_float(y.dtype) ? "PM_HAS_FLOAT64" : "PM_HAS_INT64", "1");
-  macros.emplace_back("RESULT(v)", is_working_float(y.dtype) ? "epilogue(v)" : "(v)");
-  if (is_working_float(y.dtype)) macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  macros.emplace_back("RESULT(v)", is_operator_float(y.dtype) ? "epilogue(v)" : "(v)");
+  if (is_operator_float(y.dtype)) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step(node.kernel("gemm_generic.comp", storage, macros));
-  step.bind("a", node.in(0)).bind("b", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("depth", depth);
+  step.bind("a", node.in(0)).bind("b", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("k_size", k);
   step.set("size", size).set("a_stride", a_stride).set("b_stride", b_stride).set("y_stride", y_stride);
   step.set("a_step", last(a.strides, 1)).set("b_step", last(b.strides, 2));
   if (c) step.bind("c", node.in(2)).set("c_stride", *c);
-  step.set("alpha", words_of(node, y.dtype, factors.alpha)).set("beta", words_of(node, y.dtype, factors.beta));
+  step.set("alpha", number_words(node, y.dtype, factors.alpha)).set("beta", number_words(node, y.dtype, factors.beta));
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 

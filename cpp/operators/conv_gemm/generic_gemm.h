@@ -5,13 +5,13 @@
 
 namespace pumice {
 
-struct ProductFactors {
+struct GemmFactors {
   double alpha = 1, beta = 1;
 };
 
 // Adds y = alpha * a b + beta * c; a and b are strided [batch.., M, K] and [batch.., K, N]. `c`: row and column strides of input 2, or
 // none.
-void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c = {},
-                 const ProductFactors& factors = {});
+void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y,
+                      const std::optional<Strides>& c = {}, const GemmFactors& factors = {});
 
 }  // namespace pumice

@@ -15,50 +15,50 @@ namespace pumice {
 // split-K over subgroups.
 struct HaloTiling {
   int64_t rows, columns, channels, sub_pixels, sub_channels, planes = 1;
-  bool early = false;
+  bool prefetch = false;
   int64_t split = 1;
-  bool spread = false;  // the x taps are folded into N; `columns` counts input pixels
+  bool folded_taps = false;  // the x taps are folded into N; `columns` counts input pixels
 
   int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels) * split; }
   int64_t invocations() const { return subgroups() * 32; }
-  int64_t made_columns(const Contraction& c) const { return spread ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
-  int64_t tiles(const Contraction& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, made_columns(c)); }
-  int64_t area(const Contraction& c) const;          // number of pixels that all taps of a tile read
-  int64_t shared_bytes(const Contraction& c) const;  // bytes for the patch, or for the reduction of partial sums
+  int64_t output_columns(const ConvGemm& c) const { return folded_taps ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
+  int64_t tiles(const ConvGemm& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, output_columns(c)); }
+  int64_t patch_pixels(const ConvGemm& c) const;  // number of pixels that all taps of a tile read
+  int64_t shared_bytes(const ConvGemm& c) const;  // bytes for the patch, or for the reduction of partial sums
   // depth(): K. meeting(): number of partial sums that the final reduction adds.
-  int64_t depth(const Contraction& c) const { return c.taps_h * (spread ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
-  int64_t meeting(const Contraction& c) const { return spread ? c.taps_w : split; }
+  int64_t k_size(const ConvGemm& c) const { return c.taps_h * (folded_taps ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
+  int64_t partial_sums(const ConvGemm& c) const { return folded_taps ? c.taps_w : split; }
   // Maximum number of loop iterations per invocation with emulated fragments.
-  int64_t emulated_iterations(const Contraction& c) const;
+  int64_t emulated_iterations(const ConvGemm& c) const;
 };
 
 // Output size of a convolution.
-struct MadeImages {
+struct ConvOutputSize {
   int64_t count, rows, columns, channels_in, channels;
 };
 
 // Returns the tile for a convolution that conv_halo computes fastest; nullopt for others.
-std::optional<HaloTiling> quick_halo(const MadeImages& made);
+std::optional<HaloTiling> fastest_halo_tiling(const ConvOutputSize& output);
 
 // Returns the tile of gemm_mma for a convolution with this many taps; nullopt if another kernel is faster.
-std::optional<QuadTiling> quick_quads(const NodeContext& node, const MadeImages& made, int64_t taps);
+std::optional<MmaTiling> fastest_mma_tiling(const NodeContext& node, const ConvOutputSize& output, int64_t taps);
 
 // Whether the device has fragments and the weights are small enough for a second copy in fragment order.
-bool can_hold_fragments(const NodeContext& node, const WeightView& weights);
+bool fits_fragment_copy(const NodeContext& node, const WeightView& weights);
 // Whether the x taps can be folded into N.
-bool can_spread(const WeightView& weights, int64_t taps_w);
-constexpr int64_t kFragmentsBoundary = static_cast<int64_t>(kBindingBoundary) / 2;  // alignment of such weights, in elements
+bool can_fold_taps(const WeightView& weights, int64_t taps_w);
+constexpr int64_t kFragmentAlignment = static_cast<int64_t>(kBindingBoundary) / 2;  // alignment of such weights, in elements
 // Offset of the fragments in the packed weights.
-int64_t first_fragment(const NodeContext& node, const WeightView& weights);
+int64_t fragment_copy_offset(const NodeContext& node, const WeightView& weights);
 
 // Returns the tiles that the device supports; empty unless the contraction is a convolution with several taps on cooperative matrices.
-std::vector<HaloTiling> halo_tilings(const LowerContext& node, const Contraction& c);
+std::vector<HaloTiling> list_halo_tilings(const LowerContext& node, const ConvGemm& c);
 
 // Returns the tile to use; nullopt if another kernel is faster.
-std::optional<HaloTiling> halo_tiling_of(const LowerContext& node, const Contraction& c);
+std::optional<HaloTiling> select_halo_tiling(const LowerContext& node, const ConvGemm& c);
 
 // Return the tiles of gemm_mma for this convolution, and the one to use if it is the fastest kernel.
-std::vector<QuadTiling> quad_convolutions(const LowerContext& node, const Contraction& c, int64_t pixels);
-std::optional<QuadTiling> quad_convolution_of(const LowerContext& node, const Contraction& c);
+std::vector<MmaTiling> list_conv_mma_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels);
+std::optional<MmaTiling> select_conv_mma_tiling(const LowerContext& node, const ConvGemm& c);
 
 }  // namespace pumice

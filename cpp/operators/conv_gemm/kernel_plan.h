@@ -13,7 +13,7 @@
 namespace pumice {
 
 // The kernel of a contraction with its macros and constants, workgroup tile, and maximum number of loop iterations per invocation.
-struct ContractionPlan {
+struct ConvGemmPlan {
   std::string_view shader;
   Macros macros;
   SpecValues spec;
@@ -27,36 +27,36 @@ struct ContractionPlan {
   int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if it does not read all
 };
 
-inline SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+inline SpecValues spec_constants(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec;
   for (const auto& [name, value] : values) spec.emplace_back(name, value);
   return spec;
 }
 
 // specialized(), plus taps, strides and dilations of a convolution.
-inline SpecValues with_window(const Contraction& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
-  SpecValues spec = specialized(values);
-  const SpecValues window = specialized({{"KERNEL_H", c.taps_h},
-                                         {"KERNEL_W", c.taps_w},
-                                         {"STEP_H", c.in_step_h},
-                                         {"STEP_W", c.in_step_w},
-                                         {"DILATION_H", c.tap_step_h},
-                                         {"DILATION_W", c.tap_step_w}});
+inline SpecValues window_constants(const ConvGemm& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec = spec_constants(values);
+  const SpecValues window = spec_constants({{"KERNEL_H", c.taps_h},
+                                            {"KERNEL_W", c.taps_w},
+                                            {"STEP_H", c.in_step_h},
+                                            {"STEP_W", c.in_step_w},
+                                            {"DILATION_H", c.tap_step_h},
+                                            {"DILATION_W", c.tap_step_w}});
   spec.insert(spec.end(), window.begin(), window.end());
   return spec;
 }
 
-inline int64_t depth_of(const Contraction& c) {
+inline int64_t reduction_size(const ConvGemm& c) {
   return c.taps_h * c.taps_w * c.weights.channels_in;
 }
 
 // Format used in variant names.
-inline std::string sides(int64_t pixels, int64_t channels) {
+inline std::string format_size(int64_t pixels, int64_t channels) {
   return std::to_string(pixels) + "x" + std::to_string(channels);
 }
 
-constexpr int64_t kBiases = 2;  // additions after a sum
+constexpr int64_t kEpilogueAdditions = 2;  // additions after a sum
 // An addition in a cooperative matrix counts as two, because it may truncate, with an error of up to two roundings.
-constexpr int64_t kCutting = 2;
+constexpr int64_t kCoopmatRoundings = 2;
 
 }  // namespace pumice

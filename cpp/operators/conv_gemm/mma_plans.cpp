@@ -6,96 +6,98 @@
 namespace pumice {
 namespace {
 
-std::string name_of(const QuadTiling& one) {
-  return "gemm_mma " + sides(one.rows, one.columns) + " of " + sides(one.sub_rows, one.sub_columns) + " split " +
-         std::to_string(one.split) + " ahead " + std::to_string(one.ahead) + (one.early ? " early" : "") +
-         (one.low_first ? " low first" : "") + (one.in_place ? " in place" : "");
+std::string variant_name(const MmaTiling& candidate) {
+  return "gemm_mma " + format_size(candidate.m, candidate.n) + " of " + format_size(candidate.sub_m, candidate.sub_n) + " split " +
+         std::to_string(candidate.split) + " unroll " + std::to_string(candidate.unroll) + (candidate.prefetch ? " prefetch" : "") +
+         (candidate.low_first ? " low first" : "") + (candidate.in_place ? " in place" : "");
 }
 
 // `filled`: whether the K of each tap is a multiple of 32.
-ContractionPlan quads_plan(const LowerContext& node, const QuadTiling& quads, const Macros& y_vectors, int64_t depth, bool filled = true) {
+ConvGemmPlan mma_plan(const LowerContext& node, const MmaTiling& mma, const Macros& y_vectors, int64_t k, bool filled = true) {
   return {"gemm_mma.comp",
-          {y_vectors[0], {"EMULATED", node.emulates_fragments() ? "1" : "0"}},
-          specialized({{"INVOCATIONS", quads.subgroups() * 32},
-                       {"TILE_P", quads.rows},
-                       {"TILE_C", quads.columns},
-                       {"SUB_P", quads.sub_rows},
-                       {"SUB_C", quads.sub_columns},
-                       {"AHEAD", quads.ahead},
-                       {"EARLY", quads.early ? 1 : 0},
-                       {"WHOLE", filled && depth % (32 * quads.split * quads.ahead) == 0 ? 1 : 0}}),
-          quads.rows,
-          quads.columns,
-          kCutting * round_up(depth, 32 * quads.split * quads.ahead) / quads.split + quads.split + kBiases,
+          {y_vectors[0], {"EMULATED", node.emulates_mma() ? "1" : "0"}},
+          spec_constants({{"INVOCATIONS", mma.subgroups() * 32},
+                          {"TILE_M", mma.m},
+                          {"TILE_N", mma.n},
+                          {"SUB_M", mma.sub_m},
+                          {"SUB_N", mma.sub_n},
+                          {"UNROLL", mma.unroll},
+                          {"PREFETCH", mma.prefetch ? 1 : 0},
+                          {"NO_K_TAIL", filled && k % (32 * mma.split * mma.unroll) == 0 ? 1 : 0}}),
+          mma.m,
+          mma.n,
+          kCoopmatRoundings * round_up(k, 32 * mma.split * mma.unroll) / mma.split + mma.split + kEpilogueAdditions,
           0,
-          name_of(quads)};
+          variant_name(mma)};
 }
 
-std::string name_of(const HaloTiling& one) {
-  return (one.spread ? "conv_halo spread " : "conv_halo ") + sides(one.rows, one.columns) + "x" + std::to_string(one.channels) + " of " +
-         sides(one.sub_pixels, one.sub_channels) + " planes " + std::to_string(one.planes) +
-         (one.split > 1 ? " split " + std::to_string(one.split) : "") + (one.early ? " early" : "");
+std::string variant_name(const HaloTiling& candidate) {
+  return (candidate.folded_taps ? "conv_halo folded " : "conv_halo ") + format_size(candidate.rows, candidate.columns) + "x" +
+         std::to_string(candidate.channels) + " of " + format_size(candidate.sub_pixels, candidate.sub_channels) + " planes " +
+         std::to_string(candidate.planes) + (candidate.split > 1 ? " split " + std::to_string(candidate.split) : "") +
+         (candidate.prefetch ? " prefetch" : "");
 }
 
 }  // namespace
 
 // Plan for a GEMM with a matrix in fragment order. The in-place kernel is specialised for the problem size: constant addresses leave
 // registers for the accumulators.
-ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
-  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
-  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth_of(c));
+ConvGemmPlan gemm_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
+  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, reduction_size(c));
+  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(reduction_size(c));
   if (tiling.in_place)
-    for (auto& one : specialized({{"KNOWN_DEPTH", depth_of(c)}, {"KNOWN_STRIDE", c.x.sw}})) plan.spec.push_back(std::move(one));
+    for (auto& constant : spec_constants({{"KNOWN_K", reduction_size(c)}, {"KNOWN_STRIDE", c.x.sw}}))
+      plan.spec.push_back(std::move(constant));
   return plan;
 }
 
 // Plan for convolutions with weights in fragment order.
-ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
+ConvGemmPlan conv_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
   constexpr int64_t kStep = 32;  // K elements per chunk
-  const int64_t depth = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
-  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth, c.weights.channels_in % kStep == 0);
-  for (auto& one : with_window(c, {})) plan.spec.push_back(std::move(one));
-  if (node.emulates_fragments()) plan.iterations = tiling.emulated_iterations(depth);
+  const int64_t k_size = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
+  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, k_size, c.weights.channels_in % kStep == 0);
+  for (auto& constant : window_constants(c, {})) plan.spec.push_back(std::move(constant));
+  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(k_size);
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
-  plan.variant = "conv_quads" + plan.variant.substr(plan.variant.find(' '));
+  plan.variant = "conv_mma" + plan.variant.substr(plan.variant.find(' '));
   return plan;
 }
 
-ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors) {
+ConvGemmPlan split_fp16_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
   // Roundings caused by splitting numbers into two fp16 values and by omitting the product of the remainders: see include/split_fp16.glsl.
-  constexpr int64_t kRoundingsOfHalves = 16, kRoundingsOfLow = 4;
-  ContractionPlan plan = quads_plan(node, tiling, y_vectors, depth_of(c));
+  constexpr int64_t kRoundingsOfSplit = 16, kRoundingsOfLow = 4;
+  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, reduction_size(c));
   plan.shader = "gemm_split_fp16.comp";
   plan.spec.emplace_back("LOW_FIRST", tiling.low_first ? 1 : 0);
-  plan.macros.emplace_back("X_SPLIT", c.split ? "1" : "0");
-  plan.additions += kRoundingsOfHalves * (c.split ? 2 : 1) + kRoundingsOfLow;
+  plan.macros.emplace_back("X_SPLIT", c.x_is_split ? "1" : "0");
+  plan.additions += kRoundingsOfSplit * (c.x_is_split ? 2 : 1) + kRoundingsOfLow;
   plan.variant = "gemm_split_fp16" + plan.variant.substr(plan.variant.find(' '));
   return plan;
 }
 
 // Plan for input patches in shared memory, multiplied by cooperative matrices.
-ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, const Contraction& c, const Macros& y_vectors) {
-  ContractionPlan plan{"conv_halo.comp",
-                       y_vectors,
-                       with_window(c, {{"INVOCATIONS", tiling.invocations()},
-                                       {"TILE_H", tiling.rows},
-                                       {"TILE_W", tiling.columns},
-                                       {"TILE_C", tiling.channels},
-                                       {"SUB_P", tiling.sub_pixels},
-                                       {"SUB_C", tiling.sub_channels},
-                                       {"PLANES", tiling.planes},
-                                       {"EARLY", tiling.early ? 1 : 0},
-                                       {"SPLIT", tiling.split}}),
-                       tiling.rows * tiling.columns,
-                       tiling.channels,
-                       kCutting * tiling.depth(c) + tiling.meeting(c) + kBiases,
-                       node.emulates_fragments() ? tiling.emulated_iterations(c) : 0,
-                       name_of(tiling)};
-  plan.macros.emplace_back("EMULATED", node.emulates_fragments() ? "1" : "0");
-  plan.macros.emplace_back("SPREAD", tiling.spread ? "1" : "0");
+ConvGemmPlan conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemm& c, const Macros& y_vectors) {
+  ConvGemmPlan plan{"conv_halo.comp",
+                    y_vectors,
+                    window_constants(c, {{"INVOCATIONS", tiling.invocations()},
+                                         {"TILE_H", tiling.rows},
+                                         {"TILE_W", tiling.columns},
+                                         {"TILE_N", tiling.channels},
+                                         {"SUB_M", tiling.sub_pixels},
+                                         {"SUB_N", tiling.sub_channels},
+                                         {"PLANES", tiling.planes},
+                                         {"PREFETCH", tiling.prefetch ? 1 : 0},
+                                         {"SPLIT", tiling.split}}),
+                    tiling.rows * tiling.columns,
+                    tiling.channels,
+                    kCoopmatRoundings * tiling.k_size(c) + tiling.partial_sums(c) + kEpilogueAdditions,
+                    node.emulates_mma() ? tiling.emulated_iterations(c) : 0,
+                    variant_name(tiling)};
+  plan.macros.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
+  plan.macros.emplace_back("FOLD_TAPS", tiling.folded_taps ? "1" : "0");
   plan.tiles = tiling.tiles(c);
-  plan.weights_first = tiling.spread ? c.spread : c.fragments;
-  plan.weights_count = tiling.spread ? spread_elements(c.weights, c.taps_w) : fragment_elements(c.weights);
+  plan.weights_first = tiling.folded_taps ? c.folded_taps : c.fragments;
+  plan.weights_count = tiling.folded_taps ? folded_tap_elements(c.weights, c.taps_w) : fragment_elements(c.weights);
   return plan;
 }
 

@@ -8,9 +8,9 @@
 namespace pumice {
 
 // `y_vectors`: macro that selects vector stores.
-ContractionPlan quad_product_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);
-ContractionPlan quad_convolution_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);
-ContractionPlan halves_plan(const LowerContext& node, const Contraction& c, const QuadTiling& tiling, const Macros& y_vectors);
-ContractionPlan halo_plan(const LowerContext& node, const HaloTiling& tiling, const Contraction& c, const Macros& y_vectors);
+ConvGemmPlan gemm_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan conv_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan split_fp16_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemm& c, const Macros& y_vectors);
 
 }  // namespace pumice

@@ -1,11 +1,11 @@
 #include "operators/conv_gemm/requantize.h"
 
-#include "operators/conv_gemm/conv_gemm_dispatch.h"
 #include "operators/common/strided_copy.h"
+#include "operators/conv_gemm/conv_gemm_dispatch.h"
 
 namespace pumice {
 
-std::optional<Strides> quantity_strides(const TensorDesc& quantities, const Shape& matrices, bool columns) {
+std::optional<Strides> quant_param_strides(const TensorDesc& quantities, const Shape& matrices, bool columns) {
   if (quantities.elements() == 1) return Strides(matrices.size(), 0);
   Shape shape = quantities.shape;
   if (shape.size() == 1 && !columns) shape.push_back(1);
@@ -16,11 +16,11 @@ std::optional<Strides> quantity_strides(const TensorDesc& quantities, const Shap
   return broadcast_strides(shape, packed_strides(shape), matrices);
 }
 
-bool pack_requantized(const PackContext& node, size_t input, PackedWeight& packed) {
+bool pack_requantize_params(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 1 || input == 4 || input == 6)
     pack_floats(node, input, 1, packed);
   else if (input == 7)
-    pack_integers(node, input, node.input(input).elements(), packed);
+    pack_as_int32(node, input, node.input(input).elements(), packed);
   else
     return false;
   return true;

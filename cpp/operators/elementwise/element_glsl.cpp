@@ -27,11 +27,11 @@ bool is_real(ExprType type) {
   return type == ExprType::f32 || type == ExprType::f64;
 }
 
-ElementText element_text(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
+ElementGlsl element_glsl(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
   const auto packed = [&](const std::string& load, const std::string& store, const std::string& value = "v") {
-    return ElementText{"uint", "pm_load_" + load + "(" + t + ", i)", "pm_store_" + store + "(" + t + ", i, " + value + ")"};
+    return ElementGlsl{"uint", "pm_load_" + load + "(" + t + ", i)", "pm_store_" + store + "(" + t + ", i, " + value + ")"};
   };
-  const auto direct = [&](const char* type) { return ElementText{type, t + "[i]", t + "[i] = v"}; };
+  const auto direct = [&](const char* type) { return ElementGlsl{type, t + "[i]", t + "[i] = v"}; };
   switch (dtype) {
     case DType::float32:
       return direct("float");
@@ -65,23 +65,23 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
   }
 }
 
-std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native) {
+std::optional<Vec4Glsl> vec4_glsl(DType dtype, const std::string& t, bool native) {
   const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
   const auto words = [&](const std::string& low, const std::string& high) {
     return "if (count > 2u) " + at + " = uvec2(" + low + ", " + high + "); else " + at + ".x = " + low;
   };
   const auto direct = [&](const std::string& type) {
-    return QuadText{
+    return Vec4Glsl{
         type, type, "q[j]", at + "[i & 3u]",
         "if (count == 4u) " + at + " = " + type + "(v[0], v[1], v[2], v[3]); else for (uint k = 0u; k < count; ++k) " + at + "[k] = v[k]"};
   };
-  const auto bytes = [&](const std::string& pick, const std::string& store) {
-    const auto of = [&](const std::string& word, const std::string& lane) {
-      std::string text = pick;
+  const auto bytes = [&](const std::string& component, const std::string& store) {
+    const auto with_lane = [&](const std::string& word, const std::string& lane) {
+      std::string text = component;
       text.replace(text.find('W'), 1, word);
       return text.replace(text.find('L'), 1, lane);
     };
-    return QuadText{"uint", "uint", of("q", "j"), of(at, "i & 3u"), at + " = " + store};
+    return Vec4Glsl{"uint", "uint", with_lane("q", "j"), with_lane(at, "i & 3u"), at + " = " + store};
   };
   switch (dtype) {
     case DType::float32:
@@ -94,23 +94,25 @@ std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native
     case DType::bfloat16: {
       const bool direct_store = native && dtype == DType::float16;
       const std::string four = "vec4(v[0], v[1], v[2], v[3])";
-      const auto one = [&](const std::string& lane, int k) { return at + "." + lane + " = sfp(pm_round(v[" + std::to_string(k) + "])); "; };
+      const auto store_lane = [&](const std::string& lane, int k) {
+        return at + "." + lane + " = sfp(pm_round(v[" + std::to_string(k) + "])); ";
+      };
       const std::string store = direct_store
-                                    ? "if (count == 4u) { pm_store_vec4(" + t + ", i >> 2, " + four + "); } else { " + one("x", 0) +
-                                          "if (count > 1u) " + one("y", 1) + "if (count > 2u) " + one("z", 2) + "}"
+                                    ? "if (count == 4u) { pm_store_vec4(" + t + ", i >> 2, " + four + "); } else { " + store_lane("x", 0) +
+                                          "if (count > 1u) " + store_lane("y", 1) + "if (count > 2u) " + store_lane("z", 2) + "}"
                                     : "if (count > 2u) " + at + " = pm_pack4(" + four + "); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
-      const std::string made = direct_store ? "sfpvec4" : "uvec2";
+      const std::string output_type = direct_store ? "sfpvec4" : "uvec2";
       if (dtype == DType::float16)
-        return QuadText{"uvec2", made, "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
-      return QuadText{"uvec2", made, "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
+        return Vec4Glsl{"uvec2", output_type, "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
+      return Vec4Glsl{"uvec2", output_type, "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
                       "uintBitsToFloat(" + half + " >> (i & 1u) * 16u << 16)", store};
     }
     case DType::uint16:
-      return QuadText{"uvec2", "uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)",
+      return Vec4Glsl{"uvec2", "uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)",
                       "bitfieldExtract(" + half + ", int(i & 1u) * 16, 16)",
                       words("pm_pack_u16(uvec2(v[0], v[1]))", "pm_pack_u16(uvec2(v[2], v[3]))")};
     case DType::int16:
-      return QuadText{"uvec2", "uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
+      return Vec4Glsl{"uvec2", "uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
                       "bitfieldExtract(int(" + half + "), int(i & 1u) * 16, 16)",
                       words("pm_pack_i16(ivec2(v[0], v[1]))", "pm_pack_i16(ivec2(v[2], v[3]))")};
     case DType::uint8:
@@ -125,7 +127,7 @@ std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native
   }
 }
 
-std::string saturated(const std::string& value, DType dtype) {
+std::string saturating_cast(const std::string& value, DType dtype) {
   const std::string type(glsl_type(expr_type(dtype)));
   const std::string whole = "pm_to_" + type + "(" + value + ")";
   if (bits(dtype) >= 32) return whole;

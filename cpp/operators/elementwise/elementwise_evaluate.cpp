@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "operators/host/host_values.h"
-#include "operators/elementwise/lowerings.h"
 #include "operators/elementwise/elementwise_expression.h"
+#include "operators/elementwise/lowerings.h"
+#include "operators/host/host_values.h"
 #include "operators/table/host_elements.h"
 
 namespace pumice {
@@ -12,23 +12,24 @@ namespace {
 
 // An operand of a map: its elements, and the index of its element for each output element.
 template <typename T>
-struct MapOperand {
+struct BroadcastOperand {
   std::vector<T> elements;
   std::vector<size_t> positions;
   T* value;  // variable in the expression
 };
 
 template <typename T>
-HostTensor map_elements(const HostNode& node, const Expression& expression) {
-  const auto names = map_input_names(node.row, node.inputs.size());
+HostTensor evaluate_elements(const HostNode& node, const Expression& expression) {
+  const auto names = elementwise_input_names(node.row, node.inputs.size());
   const Shape& shape = node.outputs[0].shape;
   std::map<std::string, T> values;
-  std::vector<MapOperand<T>> operands;
+  std::vector<BroadcastOperand<T>> operands;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     if (!node.has(k)) continue;
-    MapOperand<T> operand{elements_of<T>(node.input(k)), std::vector<size_t>(static_cast<size_t>(element_count(shape))), &values[names[k]]};
-    const Shape& given = node.input(k).desc.shape;
-    for_each_index(shape, broadcast_strides(given, packed_strides(given), shape),
+    BroadcastOperand<T> operand{elements_of<T>(node.input(k)), std::vector<size_t>(static_cast<size_t>(element_count(shape))),
+                                &values[names[k]]};
+    const Shape& input_shape = node.input(k).desc.shape;
+    for_each_index(shape, broadcast_strides(input_shape, packed_strides(input_shape), shape),
                    [&](int64_t i, int64_t offset) { operand.positions[static_cast<size_t>(i)] = static_cast<size_t>(offset); });
     operands.push_back(std::move(operand));
   }
@@ -36,7 +37,7 @@ HostTensor map_elements(const HostNode& node, const Expression& expression) {
   const bool single = is_single(node);
   for (int64_t i = 0; i < element_count(shape); ++i) {
     for (auto& operand : operands) *operand.value = operand.elements[operand.positions[static_cast<size_t>(i)]];
-    writer.store(i, value_of(expression, values, single));
+    writer.store(i, evaluate_element(expression, values, single));
   }
   return writer.take();
 }
@@ -56,15 +57,15 @@ HostTensor cast_elements(const HostNode& node) {
 
 }  // namespace
 
-HostResults evaluate_map(const HostNode& node) {
+HostResults evaluate_elementwise(const HostNode& node) {
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has(i));
-  const Expression expression = map_expression(node.row, node.attributes, present);
-  return one(has_floats(node) ? map_elements<double>(node, expression) : map_elements<int64_t>(node, expression));
+  const Expression expression = elementwise_expression(node.row, node.attributes, present);
+  return single_output(has_floats(node) ? evaluate_elements<double>(node, expression) : evaluate_elements<int64_t>(node, expression));
 }
 
 HostResults evaluate_cast(const HostNode& node) {
-  return one(is_float(node.input(0).desc.dtype) ? cast_elements<double>(node) : cast_elements<int64_t>(node));
+  return single_output(is_float(node.input(0).desc.dtype) ? cast_elements<double>(node) : cast_elements<int64_t>(node));
 }
 
 }  // namespace pumice

@@ -21,30 +21,30 @@ void add_attributes(const Attributes& attributes, std::map<std::string, Expressi
   }
 }
 
-void shape_of_map(ShapeContext& node) {
-  node.output(0, static_cast<DType>(node.attributes().integer(kMapDtype)), broadcast_inputs(node));
+void shape_of_custom(ShapeContext& node) {
+  node.output(0, static_cast<DType>(node.attributes().integer(kOutputDtype)), broadcast_inputs(node));
 }
 
 }  // namespace
 
-const OperatorRow& map_row(size_t operands) {
-  constexpr std::array<std::string_view, kMostMapOperands> names{"in0", "in1", "in2", "in3"};
+const OperatorRow& custom_elementwise_row(size_t operands) {
+  constexpr std::array<std::string_view, kMaxCustomInputs> names{"in0", "in1", "in2", "in3"};
   static const auto rows = [&] {
-    std::array<OperatorRow, kMostMapOperands> made;
-    for (size_t count = 1; count <= kMostMapOperands; ++count) {
-      OperatorRow& row = made[count - 1];
+    std::array<OperatorRow, kMaxCustomInputs> custom_rows;
+    for (size_t count = 1; count <= kMaxCustomInputs; ++count) {
+      OperatorRow& row = custom_rows[count - 1];
       row.name = "Map";
       for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
       row.schema.outputs.push_back({"y", kAny});
-      row.shape = shape_of_map;
+      row.shape = shape_of_custom;
       declare_elementwise(row);
     }
-    return made;
+    return custom_rows;
   }();
   return rows.at(operands - 1);
 }
 
-std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) {
+std::vector<std::string> elementwise_input_names(const OperatorRow& row, size_t inputs) {
   const auto& roles = row.schema.inputs;
   std::vector<std::string> names;
   for (size_t i = 0; i < inputs; ++i)
@@ -54,17 +54,17 @@ std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) 
 }
 
 // Left fold: f(f(a0, a1), a2) for "f(a, b)"; a suffix "; g(y, count)" is applied to the result and the input count.
-Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
+Expression fold_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
   const size_t end = text.find(';');
-  const Expression of_two = Expression::parse(text.substr(0, end));
+  const Expression binary = Expression::parse(text.substr(0, end));
   Expression result = Expression::name(names[0]);
-  for (size_t i = 1; i < names.size(); ++i) result = of_two.substitute({{"a", result}, {"b", Expression::name(names[i])}});
+  for (size_t i = 1; i < names.size(); ++i) result = binary.substitute({{"a", result}, {"b", Expression::name(names[i])}});
   if (end == std::string_view::npos || count == 0) return result;
   return Expression::parse(text.substr(end + 1)).substitute({{"y", result}, {"count", Expression::literal(static_cast<double>(count))}});
 }
 
-Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
-  if (is_variadic(row)) return folded_expression(row.expression, map_input_names(row, present.size()), present.size());
+Expression elementwise_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
+  if (is_variadic(row)) return fold_expression(row.expression, elementwise_input_names(row, present.size()), present.size());
   const Expression expression = Expression::parse(row.expression);
   std::map<std::string, Expression> replacements;
   add_attributes(attributes, replacements);

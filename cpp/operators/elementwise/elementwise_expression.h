@@ -10,23 +10,23 @@
 namespace pumice {
 
 // Names of the node's inputs in the expression, by position; inputs of a variadic role are numbered ("a0", "a1").
-std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs);
+std::vector<std::string> elementwise_input_names(const OperatorRow& row, size_t inputs);
 
-// The operator's expression over map_input_names(), with the node's attributes as literals. Optional inputs that are not `present` are
-// dropped. A variadic operator has an expression for two operands, "a" and "b", folded from the left.
-Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
+// The operator's expression over elementwise_input_names(), with the node's attributes as literals. Optional inputs that are not `present`
+// are dropped. A variadic operator has an expression for two operands, "a" and "b", folded from the left.
+Expression elementwise_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
 
 // Left fold of a variadic operator's `count` operands; 0: more operands follow.
-Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
+Expression fold_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
 
-// Operator for elementwise nodes with a custom expression over "in0", "in1", ... Its attribute kMapDtype is the output's element type.
-inline constexpr size_t kMostMapOperands = 4;
-inline constexpr std::string_view kMapDtype = "dtype";
+// Operator for elementwise nodes with a custom expression over "in0", "in1", ... Its attribute kOutputDtype is the output's element type.
+inline constexpr size_t kMaxCustomInputs = 4;
+inline constexpr std::string_view kOutputDtype = "dtype";
 // If set, functions have fp32 accuracy even for 16-bit results.
-inline constexpr std::string_view kMapExact = "exact_functions";
+inline constexpr std::string_view kExactFunctions = "exact_functions";
 inline bool has_exact_functions(const Attributes& attributes) {
-  return attributes.integer(kMapExact, 0) != 0;
+  return attributes.integer(kExactFunctions, 0) != 0;
 }
-const OperatorRow& map_row(size_t operands);
+const OperatorRow& custom_elementwise_row(size_t operands);
 
 }  // namespace pumice

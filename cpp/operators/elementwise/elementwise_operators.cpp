@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "operators/host/host_node.h"
-#include "operators/elementwise/lowerings.h"
 #include "operators/common/split_axes.h"
+#include "operators/elementwise/lowerings.h"
+#include "operators/host/host_node.h"
 #include "operators/table/onnx_dtype.h"
 #include "operators/table/row_builders.h"
 
@@ -14,14 +14,14 @@ namespace pumice {
 namespace {
 
 constexpr DTypeSet kArithmetic = kNumbers | kDouble;
-constexpr DTypeSet kMapped = kArithmetic | kBool;
-constexpr DTypeSet kCast = kMapped | kNarrow;
+constexpr DTypeSet kElementwiseTypes = kArithmetic | kBool;
+constexpr DTypeSet kCastTypes = kElementwiseTypes | kLowBit;
 
 void shape_of_broadcast(ShapeContext& node) {
   node.output(0, node.input(0).dtype, broadcast_inputs(node));
 }
 
-void shape_of_test(ShapeContext& node) {
+void shape_of_predicate(ShapeContext& node) {
   node.output(0, DType::bool_, broadcast_inputs(node));
 }
 
@@ -53,7 +53,7 @@ void shape_of_cast_like(ShapeContext& node) {
 
 void shape_of_cast(ShapeContext& node) {
   const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
-  if (!dtype || !contains(kCast, *dtype))
+  if (!dtype || !contains(kCastTypes, *dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
   node.output(0, *dtype, node.input(0).shape);
@@ -64,7 +64,7 @@ using Schemas = std::vector<AttributeSchema>;
 // Adds the properties common to all operators with a scalar expression.
 OperatorRow elementwise(OperatorRow row) {
   declare_elementwise(row);
-  row.evaluate = evaluate_map;
+  row.evaluate = evaluate_elementwise;
   return row;
 }
 
@@ -76,10 +76,10 @@ OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet d
        .expression = expression});
 }
 
-OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
+OperatorRow float_predicate(std::string_view name, std::string_view expression, Schemas attributes = {}) {
   return elementwise({.name = name,
                       .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kBool)}, .attributes = std::move(attributes)},
-                      .shape = shape_of_test,
+                      .shape = shape_of_predicate,
                       .expression = expression});
 }
 
@@ -93,12 +93,12 @@ OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet 
                       .expression = expression});
 }
 
-OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
+OperatorRow comparison(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   const uint32_t in_place = dtypes == kBool ? 0b11 : 0;
   return elementwise(
       {.name = name,
        .schema = {.inputs = {value("a", dtypes, 'T'), value("b", dtypes, 'T')}, .outputs = {value("y", kBool)}, .in_place = in_place},
-       .shape = shape_of_test,
+       .shape = shape_of_predicate,
        .expression = expression});
 }
 
@@ -109,7 +109,7 @@ OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dt
                       .expression = expression});
 }
 
-void add_elementary(Rows& rows) {
+void add_elementary(OperatorRows& rows) {
   for (const auto& [name, expression] :
        std::initializer_list<std::pair<std::string_view, std::string_view>>{{"Log", "log(x)"},
                                                                             {"Sqrt", "sqrt(x)"},
@@ -141,7 +141,7 @@ void add_elementary(Rows& rows) {
   rows.push_back(unary("Neg", "-x", kReals | kSigned));
 }
 
-void add_activations(Rows& rows) {
+void add_activations(OperatorRows& rows) {
   rows.push_back(unary("Relu", "max(x, 0)", kReals | kSigned));
   rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kReals, {real("alpha", 0.01)}));
   rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kReals, {real("alpha", 1)}));
@@ -169,11 +169,11 @@ void add_activations(Rows& rows) {
                                          .in_place = 0b1},
                               .shape = shape_of_clip,
                               .expression = "min(max(x, low), high)",
-                              .least_inputs = host_bits(1),
-                              .most_inputs = host_bits(2)}));
+                              .lower_bound_inputs = input_bits(1),
+                              .upper_bound_inputs = input_bits(2)}));
 }
 
-void add_arithmetic(Rows& rows) {
+void add_arithmetic(OperatorRows& rows) {
   rows.push_back(binary("Add", "a + b"));
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
@@ -194,27 +194,28 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(fold("Mean", "a + b; y / count", kReals));
 }
 
-void add_logic(Rows& rows) {
-  rows.push_back(test("Equal", "a == b", kMapped));
-  rows.push_back(test("Less", "a < b"));
-  rows.push_back(test("LessOrEqual", "a <= b"));
-  rows.push_back(test("Greater", "a > b"));
-  rows.push_back(test("GreaterOrEqual", "a >= b"));
-  rows.push_back(test("And", "a && b", kBool));
-  rows.push_back(test("Or", "a || b", kBool));
-  rows.push_back(test("Xor", "a != b", kBool));
+void add_logic(OperatorRows& rows) {
+  rows.push_back(comparison("Equal", "a == b", kElementwiseTypes));
+  rows.push_back(comparison("Less", "a < b"));
+  rows.push_back(comparison("LessOrEqual", "a <= b"));
+  rows.push_back(comparison("Greater", "a > b"));
+  rows.push_back(comparison("GreaterOrEqual", "a >= b"));
+  rows.push_back(comparison("And", "a && b", kBool));
+  rows.push_back(comparison("Or", "a || b", kBool));
+  rows.push_back(comparison("Xor", "a != b", kBool));
   rows.push_back(unary("Not", "!x", kBool));
-  rows.push_back(unary_test("IsNaN", "isnan(x)"));
-  rows.push_back(unary_test("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)",
-                            {integer("detect_negative", 1), integer("detect_positive", 1)}));
-  rows.push_back(elementwise({.name = "Where",
-                              .schema = {.inputs = {value("condition", kBool), value("a", kMapped, 'T'), value("b", kMapped, 'T')},
-                                         .outputs = {value("y", kMapped)}},
-                              .shape = shape_of_where,
-                              .expression = "condition ? a : b"}));
+  rows.push_back(float_predicate("IsNaN", "isnan(x)"));
+  rows.push_back(float_predicate("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)",
+                                 {integer("detect_negative", 1), integer("detect_positive", 1)}));
+  rows.push_back(
+      elementwise({.name = "Where",
+                   .schema = {.inputs = {value("condition", kBool), value("a", kElementwiseTypes, 'T'), value("b", kElementwiseTypes, 'T')},
+                              .outputs = {value("y", kElementwiseTypes)}},
+                   .shape = shape_of_where,
+                   .expression = "condition ? a : b"}));
 }
 
-void add_bits(Rows& rows) {
+void add_bits(OperatorRows& rows) {
   rows.push_back(binary("BitwiseAnd", "a & b", kIntegers));
   rows.push_back(binary("BitwiseOr", "a | b", kIntegers));
   rows.push_back(binary("BitwiseXor", "a ^ b", kIntegers));
@@ -228,14 +229,14 @@ void add_bits(Rows& rows) {
 
 void declare_elementwise(OperatorRow& row) {
   row.skeleton = Skeleton::map;
-  row.lower = lower_map;
-  row.strides = RowStrides::image;
-  row.cut = cut_maps;
-  row.mixes_floats = row.elementwise = true;
+  row.lower = lower_elementwise;
+  row.strides = StrideSupport::image;
+  row.split = split_elementwise;
+  row.mixed_precision = row.elementwise = true;
 }
 
-Rows map_rows() {
-  Rows rows;
+OperatorRows elementwise_operators() {
+  OperatorRows rows;
   add_elementary(rows);
   add_activations(rows);
   add_arithmetic(rows);
@@ -243,28 +244,28 @@ Rows map_rows() {
   add_bits(rows);
   rows.push_back({.name = "Cast",
                   .skeleton = Skeleton::map,
-                  .schema = {.inputs = {value("x", kCast)},
-                             .outputs = {value("y", kCast)},
+                  .schema = {.inputs = {value("x", kCastTypes)},
+                             .outputs = {value("y", kCastTypes)},
                              .attributes = {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
                                             optional("round_mode", AttributeKind::text)}},
                   .shape = shape_of_cast,
                   .lower = lower_cast,
-                  .strides = RowStrides::image,
-                  .cut = cut_maps,
+                  .strides = StrideSupport::image,
+                  .split = split_elementwise,
                   .evaluate = evaluate_cast,
-                  .mixes_floats = true,
+                  .mixed_precision = true,
                   .elementwise = true,
                   .casts = true});
   rows.push_back({.name = "CastLike",
                   .skeleton = Skeleton::map,
-                  .schema = {.inputs = {value("x", kCast), value("like", kCast)},
-                             .outputs = {value("y", kCast)},
+                  .schema = {.inputs = {value("x", kCastTypes), value("like", kCastTypes)},
+                             .outputs = {value("y", kCastTypes)},
                              .attributes = {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
                   .shape = shape_of_cast_like,
                   .lower = lower_cast,
-                  .strides = RowStrides::image,
-                  .cut = cut_maps,
-                  .mixes_floats = true,
+                  .strides = StrideSupport::image,
+                  .split = split_elementwise,
+                  .mixed_precision = true,
                   .elementwise = true,
                   .casts = true});
   return rows;

@@ -6,14 +6,14 @@
 
 namespace pumice {
 
-void lower_map(LowerContext& node);
+void lower_elementwise(LowerContext& node);
 void lower_cast(LowerContext& node);
 
 // Sets the properties common to operators with a scalar expression, except the expression and host evaluation.
 void declare_elementwise(OperatorRow& row);
 
 // Host evaluations.
-HostResults evaluate_map(const HostNode& node);
+HostResults evaluate_elementwise(const HostNode& node);
 HostResults evaluate_cast(const HostNode& node);
 
 }  // namespace pumice

@@ -12,15 +12,15 @@
 namespace pumice {
 namespace {
 
-ExprPtr make_truth(bool value) {
-  return std::make_shared<ExprNode>(ExprNode{ExprKind::truth, value ? "true" : "false", value ? 1.0 : 0.0, false, {}});
+ExprPtr make_bool(bool value) {
+  return std::make_shared<ExprNode>(ExprNode{ExprKind::bool_literal, value ? "true" : "false", value ? 1.0 : 0.0, false, {}});
 }
 
 bool is_constant(const ExprNode& node) {
-  return node.kind == ExprKind::literal || node.kind == ExprKind::truth || node.kind == ExprKind::text;
+  return node.kind == ExprKind::literal || node.kind == ExprKind::bool_literal || node.kind == ExprKind::text;
 }
 
-std::optional<bool> decided(const ExprNode& node) {
+std::optional<bool> fold_comparison(const ExprNode& node) {
   const ExprNode &a = *node.children[0], &b = *node.children[1];
   if (!is_constant(a) || !is_constant(b) || a.kind != b.kind) return {};
   if (a.kind == ExprKind::text) return node.text == "==" || node.text == "!=" ? compare(node.text, a.text, b.text) : std::nullopt;
@@ -28,18 +28,18 @@ std::optional<bool> decided(const ExprNode& node) {
 }
 
 // Simplifies `true && x` and the like, with the constant on either side.
-ExprPtr simplify_logic(const ExprNode& node) {
+ExprPtr simplify_logical(const ExprNode& node) {
   const bool neutral = node.text == "&&";
   if (!neutral && node.text != "||") return nullptr;
   for (size_t i = 0; i < 2; ++i) {
     const ExprPtr& child = node.children[i];
-    if (child->kind == ExprKind::truth) return (child->value != 0) == neutral ? node.children[1 - i] : child;
+    if (child->kind == ExprKind::bool_literal) return (child->value != 0) == neutral ? node.children[1 - i] : child;
   }
   return nullptr;
 }
 
 // Returns the remaining operand of a min, max or sum whose other operand is absent.
-ExprPtr without_absent(const ExprNode& node) {
+ExprPtr drop_absent(const ExprNode& node) {
   if (node.text != "min" && node.text != "max" && node.text != "+") return nullptr;
   if (node.children[0]->kind == ExprKind::absent) return node.children[1];
   return node.children[1]->kind == ExprKind::absent ? node.children[0] : nullptr;
@@ -49,19 +49,19 @@ ExprPtr simplify_unary(const ExprNode& node) {
   const ExprNode& operand = *node.children[0];
   if (node.text == "-" && operand.kind == ExprKind::literal)
     return std::make_shared<ExprNode>(ExprNode{ExprKind::literal, {}, -operand.value, operand.real, {}});
-  if (node.text == "!" && operand.kind == ExprKind::truth) return make_truth(operand.value == 0);
+  if (node.text == "!" && operand.kind == ExprKind::bool_literal) return make_bool(operand.value == 0);
   return nullptr;
 }
 
 ExprPtr simplify(const ExprNode& node) {
   if (node.kind == ExprKind::unary) return simplify_unary(node);
-  if (node.kind == ExprKind::conditional && node.children[0]->kind == ExprKind::truth)
+  if (node.kind == ExprKind::conditional && node.children[0]->kind == ExprKind::bool_literal)
     return node.children[node.children[0]->value != 0 ? 1 : 2];
-  if (node.kind == ExprKind::call && node.children.size() == 2) return without_absent(node);
+  if (node.kind == ExprKind::call && node.children.size() == 2) return drop_absent(node);
   if (node.kind != ExprKind::binary) return nullptr;
-  if (const auto truth = decided(node)) return make_truth(*truth);
-  if (ExprPtr simpler = simplify_logic(node)) return simpler;
-  return without_absent(node);
+  if (const auto bool_literal = fold_comparison(node)) return make_bool(*bool_literal);
+  if (ExprPtr simpler = simplify_logical(node)) return simpler;
+  return drop_absent(node);
 }
 
 void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& seen, std::vector<std::string>& names) {
@@ -70,10 +70,10 @@ void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& se
   for (const ExprPtr& child : node.children) collect_names(*child, seen, names);
 }
 
-using Rebuilt = std::unordered_map<const ExprNode*, ExprPtr>;
+using RebuiltNodes = std::unordered_map<const ExprNode*, ExprPtr>;
 
 // Returns the tree with names replaced; each shared node is rebuilt once.
-ExprPtr rebuild(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, Rebuilt& rebuilt) {
+ExprPtr rebuild(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, RebuiltNodes& rebuilt) {
   if (const auto found = rebuilt.find(node.get()); found != rebuilt.end()) return found->second;
   ExprPtr result = node;
   if (node->kind == ExprKind::name) {
@@ -145,7 +145,7 @@ Expression Expression::absent() {
 Expression Expression::substitute(const std::map<std::string, Expression>& replacements) const {
   std::map<std::string, ExprPtr> roots;
   for (const auto& [name, expression] : replacements) roots.emplace(name, expression.root_);
-  Rebuilt rebuilt;
+  RebuiltNodes rebuilt;
   return Expression(rebuild(root_, roots, rebuilt));
 }
 

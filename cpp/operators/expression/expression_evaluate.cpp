@@ -49,7 +49,7 @@ class Evaluator {
     switch (node.kind) {
       case ExprKind::literal:
         return literal(node);
-      case ExprKind::truth:
+      case ExprKind::bool_literal:
         return static_cast<T>(node.value);
       case ExprKind::name:
         return named(node.text);
@@ -62,7 +62,7 @@ class Evaluator {
       case ExprKind::call:
         return call(node);
       default:
-        throw Error("no number: " + describe(node));
+        throw Error("no number: " + format_expression(node));
     }
   }
 
@@ -70,7 +70,7 @@ class Evaluator {
   static constexpr bool kInteger = std::is_integral_v<T>;
 
   T literal(const ExprNode& node) const {
-    if (kInteger && node.real) throw Error(describe(node) + " in an expression of integers");
+    if (kInteger && node.real) throw Error(format_expression(node) + " in an expression of integers");
     return rounded(static_cast<T>(node.value));
   }
 
@@ -94,7 +94,7 @@ class Evaluator {
     const T left = value(*node.children[0]);
     if (node.text == "&&" || node.text == "||") return (left != 0) == (node.text == "&&") ? value(*node.children[1]) != 0 : left != 0;
     const T right = value(*node.children[1]);
-    if (const auto truth = compare(node.text, left, right)) return *truth;
+    if (const auto bool_literal = compare(node.text, left, right)) return *bool_literal;
     if constexpr (kInteger)
       return integer_binary(node.text, left, right);
     else

@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-int64_t wrap(uint64_t value) {
+int64_t wrap_to_signed(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
@@ -44,7 +44,7 @@ int64_t floored_mod(int64_t a, int64_t b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 
-double floor_divided(double a, double b) {
+double floor_divide(double a, double b) {
   if (b == 0) return a / b;
   const double r = std::fmod(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0) ? 1 : 0);
   if (q == 0) return std::copysign(0.0, a / b);
@@ -52,17 +52,17 @@ double floor_divided(double a, double b) {
   return q - whole > 0.5 ? whole + 1 : whole;
 }
 
-int64_t floor_divided(int64_t a, int64_t b) {
+int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) return 0;
-  if (b == -1) return wrap(0 - static_cast<uint64_t>(a));
+  if (b == -1) return wrap_to_signed(0 - static_cast<uint64_t>(a));
   const int64_t q = a / b;
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
 // Shift counts below 0 or above 63 yield 0, or -1 when a negative number is shifted right. Callers pass unsigned values below 2^63.
-int64_t shifted(int64_t x, int64_t by, bool left) {
+int64_t shift(int64_t x, int64_t by, bool left) {
   if (by < 0 || by > 63) return left || x >= 0 ? 0 : -1;
-  return left ? wrap(static_cast<uint64_t>(x) << by) : x >> by;
+  return left ? wrap_to_signed(static_cast<uint64_t>(x) << by) : x >> by;
 }
 
 int64_t power(int64_t x, int64_t y) {
@@ -70,12 +70,12 @@ int64_t power(int64_t x, int64_t y) {
   uint64_t result = 1, base = static_cast<uint64_t>(x);
   for (; y != 0; y >>= 1, base *= base)
     if (y & 1) result *= base;
-  return wrap(result);
+  return wrap_to_signed(result);
 }
 
 template <typename T>
 double to_integer(double x) {
-  return static_cast<double>(saturated<T>(x));
+  return static_cast<double>(saturating_cast<T>(x));
 }
 
 using D = double;
@@ -88,7 +88,7 @@ constexpr std::array kFunctions{
                  "pm_abs",
                  {4, 7},
                  [](D x, D) { return std::fabs(x); },
-                 [](I x, I) { return x < 0 ? wrap(0 - static_cast<uint64_t>(x)) : x; }},
+                 [](I x, I) { return x < 0 ? wrap_to_signed(0 - static_cast<uint64_t>(x)) : x; }},
     ExprFunction{
         "sign", Signature::same, 1, "pm_sign", {12, 12}, [](D x, D) { return sign(x); }, [](I x, I) -> I { return (x > 0) - (x < 0); }},
     ExprFunction{"min", Signature::same, 2, "pm_min", {16, 19}, minimum, [](I a, I b) { return std::min(a, b); }},
@@ -97,9 +97,9 @@ constexpr std::array kFunctions{
     ExprFunction{"pow", Signature::same, 2, "pm_pow", {466, 454}, [](D a, D b) { return std::pow(a, b); }, power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", {143, 137}, [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", {183, 172}, floored_mod, floored_mod},
-    ExprFunction{"floor_divide", Signature::same, 2, "pm_floor_divide", {203, 253}, floor_divided, floor_divided},
-    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", {13, 13}, nullptr, [](I a, I b) { return shifted(a, b, true); }},
-    ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", {13, 13}, nullptr, [](I a, I b) { return shifted(a, b, false); }},
+    ExprFunction{"floor_divide", Signature::same, 2, "pm_floor_divide", {203, 253}, floor_divide, floor_divide},
+    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", {13, 13}, nullptr, [](I a, I b) { return shift(a, b, true); }},
+    ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", {13, 13}, nullptr, [](I a, I b) { return shift(a, b, false); }},
     ExprFunction{"exp", Signature::real, 1, "pm_exp", {51, 136}, [](D x, D) { return std::exp(x); }, nullptr, true},
     ExprFunction{"expm1", Signature::real, 1, "pm_expm1", {117, 170}, [](D x, D) { return std::expm1(x); }, nullptr, true},
     ExprFunction{"log", Signature::real, 1, "pm_log", {86, 121}, [](D x, D) { return std::log(x); }, nullptr, true},

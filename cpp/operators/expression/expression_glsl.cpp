@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxText = 65536;  // maximum number of characters of a GLSL expression
+constexpr size_t kMaxExpressionChars = 65536;  // maximum number of characters of a GLSL expression
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
   for (const std::string_view choice : choices)
@@ -31,7 +31,7 @@ bool is_integer(ExprType type) {
 std::string double_literal(double value) {
   if (std::isnan(value)) return "double(pm_nan)";
   if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
-  const std::string text = real_text(value, 17) + "LF";
+  const std::string text = format_real(value, 17) + "LF";
   return std::signbit(value) ? "(" + text + ")" : text;
 }
 
@@ -39,7 +39,7 @@ std::string float_literal(double value) {
   const auto rounded = static_cast<float>(value);
   if (std::isnan(rounded)) return "pm_nan";
   if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
-  const std::string text = real_text(rounded, 9);
+  const std::string text = format_real(rounded, 9);
   return std::signbit(rounded) ? "(" + text + ")" : text;
 }
 
@@ -70,7 +70,7 @@ std::string literal_text(const ExprNode& node, ExprType type) {
     case ExprType::u64:
       return integer_literal<uint64_t>(node.value, "UL");
     default:
-      throw Error("the number " + describe(node) + " where true or false is expected");
+      throw Error("the number " + format_expression(node) + " where true or false is expected");
   }
 }
 
@@ -85,24 +85,24 @@ ExprType cast_type(std::string_view name) {
 using Inferred = std::optional<ExprType>;
 
 // Type inference with a cache per node.
-class Types {
+class TypeInference {
  public:
-  explicit Types(const std::map<std::string, ExprType>& names)
+  explicit TypeInference(const std::map<std::string, ExprType>& names)
       : names_(names),
         has_doubles_(std::any_of(names.begin(), names.end(), [](const auto& name) { return name.second == ExprType::f64; })) {}
 
-  Inferred of(const ExprNode& node) {
-    if (const auto found = known_.find(&node); found != known_.end()) return found->second;
+  Inferred infer_type(const ExprNode& node) {
+    if (const auto found = types_by_node_.find(&node); found != types_by_node_.end()) return found->second;
     const Inferred type = infer(node);
-    known_.emplace(&node, type);
+    types_by_node_.emplace(&node, type);
     return type;
   }
 
-  ExprType or_float(const ExprNode& node) { return of(node).value_or(ExprType::f32); }
+  ExprType type_or_float(const ExprNode& node) { return infer_type(node).value_or(ExprType::f32); }
 
   // Returns the common type of both operands.
-  Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
-    const Inferred left = of(a), right = of(b);
+  Inferred common_type(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
+    const Inferred left = infer_type(a), right = infer_type(b);
     if (left && right && *left != *right)
       fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
     return left ? left : right;
@@ -110,7 +110,7 @@ class Types {
 
  private:
   [[noreturn]] static void fail(const ExprNode& node, const std::string& message) {
-    throw Error("expression '" + describe(node) + "': " + message);
+    throw Error("expression '" + format_expression(node) + "': " + message);
   }
 
   static void expect(const ExprNode& node, bool condition, std::string_view what, Inferred given) {
@@ -121,7 +121,7 @@ class Types {
     switch (node.kind) {
       case ExprKind::literal:
         return node.real && !has_doubles_ ? Inferred(ExprType::f32) : std::nullopt;
-      case ExprKind::truth:
+      case ExprKind::bool_literal:
         return ExprType::boolean;
       case ExprKind::name:
         return named(node);
@@ -147,7 +147,7 @@ class Types {
   }
 
   Inferred unary(const ExprNode& node) {
-    const Inferred type = of(*node.children[0]);
+    const Inferred type = infer_type(*node.children[0]);
     if (node.text == "!") expect(node, type == ExprType::boolean, "bool", type);
     if (node.text == "-") expect(node, type != ExprType::boolean, "a number", type);
     if (node.text == "~") expect(node, type && is_integer(*type), "an integer", type);
@@ -155,7 +155,7 @@ class Types {
   }
 
   Inferred binary(const ExprNode& node) {
-    const Inferred type = common(node, *node.children[0], *node.children[1]);
+    const Inferred type = common_type(node, *node.children[0], *node.children[1]);
     if (is_one_of(node.text, {"==", "!="})) return ExprType::boolean;
     if (is_one_of(node.text, {"&&", "||"})) return expect(node, type == ExprType::boolean, "bool", type), type;
     if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, !type || !is_real(*type), "integers or bool", type), type;
@@ -166,33 +166,33 @@ class Types {
   }
 
   Inferred conditional(const ExprNode& node) {
-    const Inferred condition = of(*node.children[0]);
+    const Inferred condition = infer_type(*node.children[0]);
     expect(node, condition == ExprType::boolean, "bool as the condition", condition);
-    return common(node, *node.children[1], *node.children[2]);
+    return common_type(node, *node.children[1], *node.children[2]);
   }
 
   Inferred call(const ExprNode& node) {
     const ExprFunction& function = *find_expr_function(node.text);
-    const Inferred first = of(*node.children[0]);
+    const Inferred first = infer_type(*node.children[0]);
     if (function.signature == Signature::cast) return cast_type(node.text);
     expect(node, first != ExprType::boolean, "numbers", first);
     if (node.text == "pow" && first) return power(node, *first);
     if (function.signature == Signature::same)
-      return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
+      return node.children.size() == 1 ? first : common_type(node, *node.children[0], *node.children[1]);
     expect(node, !first || first == ExprType::f32 || (first == ExprType::f64 && function.has_double), "float", first);
     return function.signature == Signature::real ? first.value_or(ExprType::f32) : ExprType::boolean;
   }
 
   // ONNX allows a different type for the exponent; the result has the base's type.
   Inferred power(const ExprNode& node, ExprType base) {
-    const Inferred exponent = of(*node.children[1]);
+    const Inferred exponent = infer_type(*node.children[1]);
     expect(node, exponent != ExprType::boolean, "numbers", exponent);
     return base;
   }
 
   const std::map<std::string, ExprType>& names_;
   bool has_doubles_;  // if true, a non-integer literal may be f32 or f64
-  std::unordered_map<const ExprNode*, Inferred> known_;
+  std::unordered_map<const ExprNode*, Inferred> types_by_node_;
 };
 
 // Emits the GLSL of a tree.
@@ -200,20 +200,20 @@ class Emitter {
  public:
   explicit Emitter(const std::map<std::string, ExprType>& names) : types_(names) {}
 
-  ExprType type(const ExprNode& root) { return types_.or_float(root); }
+  ExprType type(const ExprNode& root) { return types_.type_or_float(root); }
   std::string root(const ExprNode& node) { return text(node, type(node)); }
 
  private:
   // `type`: the node's type, or the type that a literal has here.
   std::string text(const ExprNode& node, ExprType type) {
-    std::string made = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
-    if (made.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
-    return made;
+    std::string code = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
+    if (code.size() > kMaxExpressionChars) throw Error("an expression of over " + std::to_string(kMaxExpressionChars) + " characters");
+    return code;
   }
 
   std::string operation(const ExprNode& node, ExprType type) {
     switch (node.kind) {
-      case ExprKind::truth:
+      case ExprKind::bool_literal:
         return node.text;
       case ExprKind::name:
         return node.text;
@@ -228,11 +228,11 @@ class Emitter {
     }
   }
 
-  // pm_settled keeps a comparison and its result consistent: a number that compared equal to zero is replaced by zero.
+  // pm_flush_subnormals keeps a comparison and its result consistent: a number that compared equal to zero is replaced by zero.
   std::string conditional(const ExprNode& node, ExprType type) {
     const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
                                text(*node.children[2], type) + ")";
-    return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
+    return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_flush_subnormals" + chosen : chosen;
   }
 
   // Emits an operand of an arithmetic operation. Hides literal zeros from the driver, because some drivers (lavapipe) simplify x + 0 to x,
@@ -241,13 +241,13 @@ class Emitter {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
     if (number.kind != ExprKind::literal || number.value != 0) return text(node, type);
-    const char* const zero = type == ExprType::f32 ? "pm_zero()" : "pm_wide_zero()";
+    const char* const zero = type == ExprType::f32 ? "pm_zero()" : "pm_double_zero()";
     return std::signbit(static_cast<double>(number.value)) != negated ? std::string("(-") + zero + ")" : zero;
   }
 
   std::string binary(const ExprNode& node) {
     const ExprNode &a = *node.children[0], &b = *node.children[1];
-    const ExprType type = common(node);
+    const ExprType type = common_type(node);
     std::string symbol = node.text;
     if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
     if (is_real(type) && is_one_of(symbol, {"+", "-", "*", "/"})) {
@@ -259,16 +259,16 @@ class Emitter {
   }
 
   // Returns the type of an operation on literals only: float, or int if the operator needs integers.
-  ExprType common(const ExprNode& node) {
-    const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
+  ExprType common_type(const ExprNode& node) {
+    const Inferred type = types_.common_type(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
-    return type.value_or(types_.of(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
+    return type.value_or(types_.infer_type(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
   }
 
   std::string call(const ExprNode& node, ExprType type) {
     const ExprFunction& function = *find_expr_function(node.text);
     if (function.signature == Signature::cast) {
-      const ExprType from = types_.or_float(*node.children[0]);
+      const ExprType from = types_.type_or_float(*node.children[0]);
       const bool saturates = is_real(from) && is_integer(type);
       if (from == ExprType::i32 && (type == ExprType::i64 || type == ExprType::u64))
         return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + text(*node.children[0], from) +
@@ -276,7 +276,7 @@ class Emitter {
       const bool converts = from == ExprType::u32 && type == ExprType::f32;
       return (saturates ? "pm_to_" : converts ? "pm_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
     }
-    const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;
+    const ExprType operand = function.signature == Signature::real_test ? types_.type_or_float(*node.children[0]) : type;
     if (node.text == "pow") return power(node, operand);
     if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
     std::string result = std::string(function.glsl) + "(" + text(*node.children[0], operand);
@@ -286,16 +286,16 @@ class Emitter {
 
   // The integer overloads of pm_pow also accept a float exponent.
   std::string power(const ExprNode& node, ExprType base) {
-    const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
+    const ExprType exponent = types_.infer_type(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
     std::string value = text(*node.children[1], exponent);
     if (exponent != base && (exponent != ExprType::f32 || base == ExprType::f64)) value = std::string(glsl_name(base)) + "(" + value + ")";
     return "pm_pow(" + text(*node.children[0], base) + ", " + value + ")";
   }
 
-  Types types_;
+  TypeInference types_;
 };
 
-std::string full_text(const ExprNode& node) {
+std::string leaf_text(const ExprNode& node) {
   switch (node.kind) {
     case ExprKind::literal:
       return float_literal(node.value);
@@ -312,7 +312,7 @@ void append_text(const ExprNode& node, std::string& text) {
   if (text.size() > 200) return;
   const auto child = [&](size_t i) { append_text(*node.children[i], text); };
   if (node.children.empty()) {
-    text += full_text(node);
+    text += leaf_text(node);
   } else if (node.kind == ExprKind::unary || node.kind == ExprKind::call) {
     text += node.text + "(";
     for (size_t i = 0; i < node.children.size(); ++i) text += i ? ", " : "", child(i);
@@ -326,7 +326,7 @@ void append_text(const ExprNode& node, std::string& text) {
 
 }  // namespace
 
-std::string describe(const ExprNode& node) {
+std::string format_expression(const ExprNode& node) {
   std::string text;
   append_text(node, text);
   return text.size() > 200 ? text.substr(0, 197) + "..." : text;

@@ -12,7 +12,7 @@ namespace pumice {
 
 // literal: a number (`real`: written with a fraction, so it is a float); truth: true or false; unary, binary: `text` is the operator; call:
 // `text` is the function.
-enum class ExprKind : uint8_t { literal, truth, text, name, absent, unary, binary, conditional, call };
+enum class ExprKind : uint8_t { literal, bool_literal, text, name, absent, unary, binary, conditional, call };
 
 using ExprPtr = std::shared_ptr<const struct ExprNode>;
 
@@ -29,8 +29,8 @@ struct ExprNode {
 enum class Signature : uint8_t { real, real_test, same, cast };
 
 // Compile cost of a function: SPIR-V instructions including its callees; each conditional branch adds eight.
-struct FunctionWeight {
-  uint64_t of_float, of_double;
+struct FunctionCost {
+  uint64_t fp32_cost, fp64_cost;
 };
 
 // A function of the grammar, its GLSL name and its host implementation; `integer` is null if it has no integer form.
@@ -39,7 +39,7 @@ struct ExprFunction {
   Signature signature;
   size_t arity;
   std::string_view glsl;
-  FunctionWeight weight;
+  FunctionCost weight;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
   bool has_double = false;  // the GLSL function has a double overload; for real functions
@@ -53,7 +53,7 @@ ExprPtr make_node(ExprNode node);
 ExprPtr make_number(double value);
 ExprPtr parse_expression(std::string_view text);
 // Text of a tree for messages; truncated if long.
-std::string describe(const ExprNode& node);
+std::string format_expression(const ExprNode& node);
 
 // Evaluates a comparison operator; nullopt if the symbol is not one.
 template <typename T>

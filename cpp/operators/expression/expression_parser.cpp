@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 // Binary operators by increasing precedence, as in C. Longer operators precede their prefixes.
-constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
+constexpr std::array<std::array<std::string_view, 4>, 10> kPrecedenceLevels{{
     {"||"},
     {"&&"},
     {"|"},
@@ -29,7 +29,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  ExprPtr whole() {
+  ExprPtr parse() {
     ExprPtr root = conditional();
     if (at_ < text_.size()) fail("'" + std::string(1, text_[at_]) + "' after the expression's end");
     return root;
@@ -45,7 +45,7 @@ class Parser {
   }
 
   // Consumes an operator unless it is the prefix of a longer one ("<" of "<<", "&" of "&&", "=" of "==").
-  bool take(std::string_view symbol) {
+  bool consume(std::string_view symbol) {
     skip_space();
     if (text_.substr(at_, symbol.size()) != symbol) return false;
     const std::string_view rest = text_.substr(at_ + symbol.size());
@@ -58,13 +58,13 @@ class Parser {
   }
 
   void expect(std::string_view symbol) {
-    if (!take(symbol)) fail("'" + std::string(symbol) + "' expected");
+    if (!consume(symbol)) fail("'" + std::string(symbol) + "' expected");
   }
 
   ExprPtr conditional() {
     if (++depth_ > kMaxDepth) fail("nested too deeply");
     ExprPtr condition = binary(0);
-    if (take("?")) {
+    if (consume("?")) {
       ExprPtr yes = conditional();
       expect(":");
       condition = make_node({ExprKind::conditional, "?", 0, false, {condition, yes, conditional()}});
@@ -73,23 +73,23 @@ class Parser {
     return condition;
   }
 
-  std::string_view take_operator(size_t level) {
-    for (const std::string_view symbol : kLevels[level])
-      if (!symbol.empty() && take(symbol)) return symbol;
+  std::string_view consume_operator(size_t level) {
+    for (const std::string_view symbol : kPrecedenceLevels[level])
+      if (!symbol.empty() && consume(symbol)) return symbol;
     return {};
   }
 
   ExprPtr binary(size_t level) {
-    if (level == kLevels.size()) return unary();
+    if (level == kPrecedenceLevels.size()) return unary();
     ExprPtr left = binary(level + 1);
-    for (std::string_view symbol = take_operator(level); !symbol.empty(); symbol = take_operator(level))
+    for (std::string_view symbol = consume_operator(level); !symbol.empty(); symbol = consume_operator(level))
       left = make_node({ExprKind::binary, std::string(symbol), 0, false, {left, binary(level + 1)}});
     return left;
   }
 
   ExprPtr unary() {
     for (const std::string_view symbol : {"-", "!", "~"}) {
-      if (!take(symbol)) continue;
+      if (!consume(symbol)) continue;
       if (++depth_ > kMaxDepth) fail("nested too deeply");
       ExprPtr node = make_node({ExprKind::unary, std::string(symbol), 0, false, {unary()}});
       --depth_;
@@ -102,14 +102,14 @@ class Parser {
     skip_space();
     if (at_ == text_.size()) fail("an operand expected");
     const auto first = static_cast<unsigned char>(text_[at_]);
-    if (take("(")) {
+    if (consume("(")) {
       ExprPtr inner = conditional();
       expect(")");
       return inner;
     }
     if (std::isdigit(first) || first == '.') return number();
-    if (std::isalpha(first) || first == '_') return word();
-    if (first == '\'') return quoted();
+    if (std::isalpha(first) || first == '_') return name_or_call();
+    if (first == '\'') return string_literal();
     fail("'" + std::string(1, text_[at_]) + "' where an operand is expected");
   }
 
@@ -117,11 +117,11 @@ class Parser {
     double value = 0;
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("a number that is out of range or malformed");
-    const std::string_view digits(text_.data() + at_, static_cast<size_t>(end - text_.data()) - at_);
-    at_ += digits.size();
+    const std::string_view number_literal(text_.data() + at_, static_cast<size_t>(end - text_.data()) - at_);
+    at_ += number_literal.size();
     if (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
       fail("a number runs into a name");
-    return make_node({ExprKind::literal, {}, value, digits.find_first_of(".eE") != std::string_view::npos, {}});
+    return make_node({ExprKind::literal, {}, value, number_literal.find_first_of(".eE") != std::string_view::npos, {}});
   }
 
   std::string_view identifier() {
@@ -130,7 +130,7 @@ class Parser {
     return text_.substr(start, at_ - start);
   }
 
-  ExprPtr quoted() {
+  ExprPtr string_literal() {
     const size_t end = text_.find('\'', at_ + 1);
     if (end == std::string_view::npos) fail("a text without its end");
     const std::string inner(text_.substr(at_ + 1, end - at_ - 1));
@@ -138,10 +138,10 @@ class Parser {
     return make_node({ExprKind::text, inner, 0, false, {}});
   }
 
-  ExprPtr word() {
+  ExprPtr name_or_call() {
     const std::string name(identifier());
-    if (take("(")) return call(name);
-    if (name == "true" || name == "false") return make_node({ExprKind::truth, name, name == "true" ? 1.0 : 0.0, false, {}});
+    if (consume("(")) return call(name);
+    if (name == "true" || name == "false") return make_node({ExprKind::bool_literal, name, name == "true" ? 1.0 : 0.0, false, {}});
     if (name == "inf") return make_number(std::numeric_limits<double>::infinity());
     if (name == "nan") return make_number(std::numeric_limits<double>::quiet_NaN());
     return make_node({ExprKind::name, name, 0, false, {}});
@@ -152,7 +152,7 @@ class Parser {
     if (!function) fail("no function '" + name + "'");
     std::vector<ExprPtr> arguments;
     do arguments.push_back(conditional());
-    while (take(","));
+    while (consume(","));
     expect(")");
     if (arguments.size() != function->arity)
       fail("'" + name + "' takes " + std::to_string(function->arity) + " arguments; given " + std::to_string(arguments.size()));
@@ -167,7 +167,7 @@ class Parser {
 }  // namespace
 
 ExprPtr parse_expression(std::string_view text) {
-  return Parser(text).whole();
+  return Parser(text).parse();
 }
 
 }  // namespace pumice

@@ -9,53 +9,53 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kOperation = 4;  // weight of an operator: one instruction, plus parsing
-constexpr uint64_t kBranch = 8;     // extra weight of a condition: CPU drivers execute both sides under masks
-constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
+constexpr uint64_t kOperationCost = 4;  // weight of an operator: one instruction, plus parsing
+constexpr uint64_t kBranchCost = 8;     // extra weight of a condition: CPU drivers execute both sides under masks
+constexpr uint64_t kMaxCost = std::numeric_limits<uint64_t>::max() / 8;
 
 // Whether pow has a constant exponent of 0, 1 or 2, so that pm_pow folds to a multiplication.
-bool is_plain_power(const ExprNode& node) {
+bool is_small_constant_power(const ExprNode& node) {
   const ExprNode& exponent = *node.children[1];
   return exponent.kind == ExprKind::literal && (exponent.value == 0 || exponent.value == 1 || exponent.value == 2);
 }
 
-uint64_t own_weight(const ExprNode& node, bool has_doubles) {
+uint64_t node_cost(const ExprNode& node, bool has_doubles) {
   switch (node.kind) {
     case ExprKind::unary:
     case ExprKind::binary:
-      return kOperation;
+      return kOperationCost;
     case ExprKind::conditional:
-      return kOperation + kBranch;
+      return kOperationCost + kBranchCost;
     case ExprKind::call: {
-      if (node.text == "pow" && is_plain_power(node)) return kOperation;
-      const FunctionWeight& weight = find_expr_function(node.text)->weight;
-      return kOperation + (has_doubles ? weight.of_double : weight.of_float);
+      if (node.text == "pow" && is_small_constant_power(node)) return kOperationCost;
+      const FunctionCost& weight = find_expr_function(node.text)->weight;
+      return kOperationCost + (has_doubles ? weight.fp64_cost : weight.fp32_cost);
     }
     default:
       return 0;
   }
 }
 
-class Weights {
+class CostEstimator {
  public:
-  explicit Weights(bool has_doubles) : has_doubles_(has_doubles) {}
+  explicit CostEstimator(bool has_doubles) : has_doubles_(has_doubles) {}
 
-  uint64_t of(const ExprNode& node) {
-    if (const auto found = known_.find(&node); found != known_.end()) return found->second;
-    uint64_t weight = own_weight(node, has_doubles_);
-    for (const ExprPtr& child : node.children) weight = std::min(weight + of(*child), kMost);
-    return known_[&node] = weight;
+  uint64_t cost(const ExprNode& node) {
+    if (const auto found = costs_.find(&node); found != costs_.end()) return found->second;
+    uint64_t weight = node_cost(node, has_doubles_);
+    for (const ExprPtr& child : node.children) weight = std::min(weight + cost(*child), kMaxCost);
+    return costs_[&node] = weight;
   }
 
  private:
   bool has_doubles_;
-  std::unordered_map<const ExprNode*, uint64_t> known_;
+  std::unordered_map<const ExprNode*, uint64_t> costs_;
 };
 
 }  // namespace
 
 uint64_t Expression::weight(bool has_doubles) const {
-  return Weights(has_doubles).of(*root_);
+  return CostEstimator(has_doubles).cost(*root_);
 }
 
 }  // namespace pumice

@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-std::vector<size_t> resized_axes(std::string_view node, const Attributes& attributes, size_t rank) {
+std::vector<size_t> find_resized_axes(std::string_view node, const Attributes& attributes, size_t rank) {
   std::vector<size_t> axes;
   if (!attributes.has("axes"))
     for (size_t axis = 0; axis < rank; ++axis) axes.push_back(axis);
-  for (const int64_t given : attributes.integers("axes")) {
-    const int64_t axis = given < 0 ? given + static_cast<int64_t>(rank) : given;
+  for (const int64_t declared_axis : attributes.integers("axes")) {
+    const int64_t axis = declared_axis < 0 ? declared_axis + static_cast<int64_t>(rank) : declared_axis;
     if (axis < 0 || axis >= static_cast<int64_t>(rank) || std::count(axes.begin(), axes.end(), static_cast<size_t>(axis)) > 0)
-      throw GraphError(std::string(node), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(given));
+      throw GraphError(std::string(node), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(declared_axis));
     axes.push_back(static_cast<size_t>(axis));
   }
   return axes;
@@ -24,7 +24,7 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
 
 // Returns the coordinate in x of an output index, in elements. Divides only once, so that coordinates on an element or halfway between two
 // elements are exact.
-double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
+double source_coordinate(const ResizeAxis& axis, const std::string& mode, int64_t index) {
   const double num = axis.scale_num, den = axis.scale_den;
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = num * x_size / den;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
@@ -46,9 +46,12 @@ double cubic(double distance, double a) {
   return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-int64_t nearest(double place, const std::string& mode) {
-  const double below = std::floor(place), part = place - below;
-  const bool up = mode == "ceil" ? part > 0 : mode == "round_prefer_ceil" ? part >= 0.5 : mode == "round_prefer_floor" ? part > 0.5 : false;
+int64_t nearest(double coordinate, const std::string& mode) {
+  const double below = std::floor(coordinate), fraction = coordinate - below;
+  const bool up = mode == "ceil"                 ? fraction > 0
+                  : mode == "round_prefer_ceil"  ? fraction >= 0.5
+                  : mode == "round_prefer_floor" ? fraction > 0.5
+                                                 : false;
   return static_cast<int64_t>(below) + (up ? 1 : 0);
 }
 
@@ -62,10 +65,10 @@ static int64_t scaled_size(int64_t size, double scale) {
 
 // Sets the scale to the given one, or to the ratio of the sizes if none is given (0). A float below the ratio of the sizes is treated as
 // that ratio.
-static void set_scale(ResizeAxis& axis, double given) {
+static void set_scale(ResizeAxis& axis, double requested) {
   const auto size = static_cast<double>(axis.size), x_size = static_cast<double>(axis.x_size);
-  const bool is_ratio = axis.x_size > 0 && (given == 0 || size > given * x_size);
-  axis.scale_num = is_ratio ? size : given == 0 ? 1 : given;
+  const bool is_ratio = axis.x_size > 0 && (requested == 0 || size > requested * x_size);
+  axis.scale_num = is_ratio ? size : requested == 0 ? 1 : requested;
   axis.scale_den = is_ratio ? x_size : 1;
   axis.scale = axis.scale_num / axis.scale_den;
 }
@@ -74,7 +77,7 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
                                         const std::vector<double>& roi, const std::vector<double>& scales,
                                         const std::vector<int64_t>& sizes) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
-  const auto axes = resized_axes(node, attributes, shape.size());
+  const auto axes = find_resized_axes(node, attributes, shape.size());
   if (scales.empty() == sizes.empty() && !axes.empty()) fail("either scales or sizes are expected");
   if ((!scales.empty() && scales.size() != axes.size()) || (!sizes.empty() && sizes.size() != axes.size()))
     fail(std::to_string(scales.size() + sizes.size()) + (scales.empty() ? " sizes for " : " scales for ") + std::to_string(axes.size()) +
@@ -91,7 +94,7 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
     ResizeAxis& axis = result[axes[i]];
     if (!sizes.empty() && sizes[i] < 0) fail("sizes of at least 0 expected; given " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
-      fail("finite scales above 0 expected; given " + general_text(scales[i]));
+      fail("finite scales above 0 expected; given " + format_general(scales[i]));
     axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)
       fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));
@@ -121,20 +124,20 @@ ResizeTable resize_table(const ResizeAxis& axis, const Attributes& attributes) {
   ResizeTable table;
   if (mode != "nearest") table.taps = static_cast<size_t>(2 + 2 * reach);
   for (int64_t y = 0; y < axis.size; ++y) {
-    const double place = place_in_x(axis, transformation, y);
-    const bool outside = transformation == "tf_crop_and_resize" && (place < 0 || place > static_cast<double>(last));
+    const double coordinate = source_coordinate(axis, transformation, y);
+    const bool outside = transformation == "tf_crop_and_resize" && (coordinate < 0 || coordinate > static_cast<double>(last));
     if (mode == "nearest") {
-      const int64_t index = nearest(place, attributes.text("nearest_mode"));
+      const int64_t index = nearest(coordinate, attributes.text("nearest_mode"));
       table.indices.push_back(outside ? -1 : static_cast<int32_t>(std::clamp<int64_t>(index, 0, last)));
       continue;
     }
     // A coordinate on an element is the right end of the interval before it.
-    const double below = std::floor(place) - (place == std::floor(place) ? 1 : 0), part = place - below;
+    const double below = std::floor(coordinate) - (coordinate == std::floor(coordinate) ? 1 : 0), fraction = coordinate - below;
     std::vector<double> weights;
     double sum = 0;
     for (int64_t k = -reach; k <= reach + 1; ++k) {
       const int64_t index = static_cast<int64_t>(below) + k;
-      const double distance = (static_cast<double>(k) - part) * shrink;
+      const double distance = (static_cast<double>(k) - fraction) * shrink;
       const bool dropped = excludes && (index < 0 || index > last);
       weights.push_back(dropped ? 0 : is_cubic ? cubic(distance, a) : std::clamp(1 - std::fabs(distance), 0.0, 1.0));
       sum += weights.back();

@@ -18,9 +18,9 @@ int64_t count(int64_t start, int64_t end, int64_t step) {
 
 SliceAxis slice_axis(int64_t size, int64_t start, int64_t end, int64_t step) {
   const auto from_end = [&](int64_t at) { return at < 0 ? at + size : at; };
-  const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
-  const int64_t first = std::clamp(from_end(start), step > 0 ? least : std::min<int64_t>(0, most), most);
-  return {first, step, count(first, std::clamp(from_end(end), least, most), step)};
+  const int64_t lower = step > 0 ? 0 : -1, upper = step > 0 ? size : size - 1;
+  const int64_t first = std::clamp(from_end(start), step > 0 ? lower : std::min<int64_t>(0, upper), upper);
+  return {first, step, count(first, std::clamp(from_end(end), lower, upper), step)};
 }
 
 }  // namespace
@@ -52,11 +52,11 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
   return result;
 }
 
-std::vector<int64_t> equal_parts(int64_t size, size_t count) {
-  const auto parts = static_cast<int64_t>(count);
-  const int64_t part = (size + parts - 1) / parts;
+std::vector<int64_t> even_split_sizes(int64_t size, size_t count) {
+  const auto num_chunks = static_cast<int64_t>(count);
+  const int64_t chunk = (size + num_chunks - 1) / num_chunks;
   std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<int64_t>(size - i * part, 0, part));
+  for (int64_t i = 0; i < num_chunks; ++i) sizes.push_back(std::clamp<int64_t>(size - i * chunk, 0, chunk));
   return sizes;
 }
 

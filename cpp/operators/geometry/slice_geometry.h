@@ -19,6 +19,6 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
                                       const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 
 // Sizes of a Split without explicit sizes. The last parts are smaller if `count` does not divide `size`.
-std::vector<int64_t> equal_parts(int64_t size, size_t count);
+std::vector<int64_t> even_split_sizes(int64_t size, size_t count);
 
 }  // namespace pumice

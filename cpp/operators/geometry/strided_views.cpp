@@ -4,7 +4,7 @@ namespace pumice {
 namespace {
 
 // Returns strides that view x with another shape, if each axis of x, or each run of contiguous axes, maps to axes of the result.
-std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
+std::optional<Strides> reshape_strides(const TensorDesc& x, const Shape& shape) {
   Strides strides(shape.size(), 1);
   size_t out = shape.size();
   for (size_t in = x.shape.size(); in-- > 0;) {
@@ -21,7 +21,7 @@ std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
 
 }  // namespace
 
-Strides transposed_strides(const Attributes& transpose, const TensorDesc& x) {
+Strides transpose_strides(const Attributes& transpose, const TensorDesc& x) {
   Strides strides;
   for (const int64_t axis : transpose.integers("perm"))
     strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
@@ -29,19 +29,19 @@ Strides transposed_strides(const Attributes& transpose, const TensorDesc& x) {
   return strides;
 }
 
-StridedViews reshaped_view(const Attributes&, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
-  auto strides = reshaped(x, outputs[0]->shape);
+StridedViews reshape_view(const Attributes&, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+  auto strides = reshape_strides(x, outputs[0]->shape);
   if (!strides) return {};
   return std::vector<StridedView>{{std::move(*strides)}};
 }
 
-StridedViews transposed_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>&) {
-  return std::vector<StridedView>{{transposed_strides(attributes, x)}};
+StridedViews transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>&) {
+  return std::vector<StridedView>{{transpose_strides(attributes, x)}};
 }
 
 StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
-  const int64_t given = attributes.integer("axis", 0);
-  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  const int64_t declared_axis = attributes.integer("axis", 0);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + x.rank() : declared_axis);
   std::vector<StridedView> views;
   int64_t begin = 0;
   for (const TensorDesc* y : outputs) {

@@ -18,12 +18,12 @@ struct StridedView {
 using StridedViews = std::optional<std::vector<StridedView>>;
 
 // Rules for OperatorRow::views: reshape, Transpose and Split.
-StridedViews reshaped_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
-StridedViews transposed_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+StridedViews reshape_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+StridedViews transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 
 // Strides of x with axes ordered by a Transpose's `perm`, or reversed if it is absent.
-Strides transposed_strides(const Attributes& transpose, const TensorDesc& x);
+Strides transpose_strides(const Attributes& transpose, const TensorDesc& x);
 // Whether both strides address the same elements. Axes of size 1 are ignored.
 bool same_strides(const Shape& shape, const Strides& a, const Strides& b);
 

@@ -13,9 +13,9 @@ using Integers = std::vector<int64_t>;
 enum class AutoPad : uint8_t { notset, valid, same_upper, same_lower };
 
 // Reads a node's window attributes and checks them against the number of spatial axes.
-class Reader {
+class WindowReader {
  public:
-  Reader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
+  WindowReader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
     if (x.size() < 3) fail("an input of [N, C, and at least one spatial axis]; given " + to_string(x));
     spatial_.assign(x.begin() + 2, x.end());
   }
@@ -24,12 +24,12 @@ class Reader {
   size_t axes() const { return spatial_.size(); }
 
   // Returns the attribute as `count` values, each at least `least`; `fallback` repeated if it is not set.
-  Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t least) const {
+  Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t min_value) const {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
     if (values.size() != count) fail("'" + std::string(name) + "' needs " + std::to_string(count) + " values; given " + to_string(values));
-    if (*std::min_element(values.begin(), values.end()) < least)
-      fail("'" + std::string(name) + "' needs values of at least " + std::to_string(least) + "; given " + to_string(values));
+    if (*std::min_element(values.begin(), values.end()) < min_value)
+      fail("'" + std::string(name) + "' needs values of at least " + std::to_string(min_value) + "; given " + to_string(values));
     return values;
   }
 
@@ -71,8 +71,8 @@ int64_t extent(const WindowGeometry& window, size_t i) {
 
 // Distributes the padding of `auto_pad`; SAME_UPPER puts the odd element at the end.
 void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
-  const int64_t padding = std::max<int64_t>(total, 0), less = padding / 2;
-  window.pads_begin[i] = upper ? less : padding - less;
+  const int64_t padding = std::max<int64_t>(total, 0), smaller_half = padding / 2;
+  window.pads_begin[i] = upper ? smaller_half : padding - smaller_half;
   window.pads_end[i] = padding - window.pads_begin[i];
 }
 
@@ -87,13 +87,13 @@ int64_t ceil_quotient(int64_t a, int64_t b) {
 // Number of windows on a padded axis. `ceil` adds a window that exceeds the end, if it starts inside the input or its front padding.
 int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
   const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
-  const int64_t room = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
-  if (!ceil) return floor_quotient(room, stride) + 1;
-  const int64_t count = ceil_quotient(room, stride) + 1;
+  const int64_t span = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
+  if (!ceil) return floor_quotient(span, stride) + 1;
+  const int64_t count = ceil_quotient(span, stride) + 1;
   return (count - 1) * stride >= from_front ? count - 1 : count;
 }
 
-void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
+void compute_output_sizes(const WindowReader& reader, WindowGeometry& window, bool ceil) {
   const AutoPad mode = reader.auto_pad();
   for (size_t i = 0; i < reader.axes(); ++i) {
     const int64_t size = reader.spatial()[i], stride = window.strides[i];
@@ -112,38 +112,38 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
 }
 
 // Returns the kernel sizes: the trailing sizes of the weights, which 'kernel_shape' only repeats.
-Integers kernel_of(const Reader& reader, const Shape& w) {
+Integers kernel_sizes(const WindowReader& reader, const Shape& w) {
   if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
-  const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);
-  if (given[0] != 0 && given != kernel)
-    reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(given));
+  const Integers kernel(w.begin() + 2, w.end()), declared = reader.integers("kernel_shape", reader.axes(), 0, 1);
+  if (declared[0] != 0 && declared != kernel)
+    reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(declared));
   return kernel;
 }
 
 }  // namespace
 
 WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
-  const Reader reader(attributes, node, x);
-  WindowGeometry window = reader.window(kernel_of(reader, w));
-  place_windows(reader, window, false);
+  const WindowReader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_sizes(reader, w));
+  compute_output_sizes(reader, window, false);
   return window;
 }
 
-void check_pooled(std::string_view node, const Shape& x) {
+void check_pool_input(std::string_view node, const Shape& x) {
   if (x.size() > 2 && x[0] != 0 && element_count(x) == 0)
     throw GraphError(std::string(node), "expected axes of at least one element behind the first to pool; given " + to_string(x));
 }
 
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
-  const Reader reader(attributes, node, x);
-  check_pooled(node, x);
+  const WindowReader reader(attributes, node, x);
+  check_pool_input(node, x);
   WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
-  place_windows(reader, window, attributes.integer("ceil_mode", 0) != 0);
+  compute_output_sizes(reader, window, attributes.integer("ceil_mode", 0) != 0);
   return window;
 }
 
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
-  const Reader reader(attributes, node, x);
+  const WindowReader reader(attributes, node, x);
   WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
   for (size_t i = 0; i < reader.axes(); ++i) {
     const int64_t full = checked_add(checked_mul(reader.spatial()[i] - 1, window.strides[i], "strides"), window.kernel[i], "kernel");
@@ -153,17 +153,17 @@ WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view no
 }
 
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
-  const Reader reader(attributes, node, x);
-  WindowGeometry window = reader.window(kernel_of(reader, w));
+  const WindowReader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_sizes(reader, w));
   const AutoPad mode = reader.auto_pad();
   const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0),
-                 wanted = reader.integers("output_shape", reader.axes(), -1, 0);
+                 requested = reader.integers("output_shape", reader.axes(), -1, 0);
   const bool same = mode == AutoPad::same_upper || mode == AutoPad::same_lower;
   for (size_t i = 0; i < reader.axes(); ++i) {
     const int64_t size = reader.spatial()[i];
     const int64_t full = checked_add(checked_mul(window.strides[i], size - 1, "strides"), extra[i] + extent(window, i), "output");
-    if (wanted[i] >= 0 || same) {
-      window.output.push_back(wanted[i] >= 0 ? wanted[i] : checked_mul(size, window.strides[i], "strides"));
+    if (requested[i] >= 0 || same) {
+      window.output.push_back(requested[i] >= 0 ? requested[i] : checked_mul(size, window.strides[i], "strides"));
       pad_same(window, i, full - window.output[i], mode == AutoPad::same_upper);
     } else {
       window.output.push_back(full - window.pads_begin[i] - window.pads_end[i]);

@@ -21,7 +21,7 @@ WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 // Returns, in `output`, the spatial sizes before the pooling that produced `x`.
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pooled(std::string_view node, const Shape& x);  // throws GraphError for images without elements, unless the batch is empty
+void check_pool_input(std::string_view node, const Shape& x);  // throws GraphError for images without elements, unless the batch is empty
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

@@ -42,21 +42,21 @@ std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view no
 }  // namespace
 
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
-                                                        Inputs inputs, bool tried, std::vector<TensorDesc> descs) {
+                                                        Inputs inputs, bool sizes_assumed, std::vector<TensorDesc> descs) {
   if (!row.evaluate) return {};
-  const bool reads_values = !row.reads_shapes_alone;
+  const bool reads_values = !row.reads_only_shapes;
   for (const HostTensor* input : inputs)
-    if (input && reads_values && ((!input->data && input->desc.elements() > 0) || is_narrow(input->desc.dtype))) return {};
+    if (input && reads_values && ((!input->data && input->desc.elements() > 0) || is_low_bit(input->desc.dtype))) return {};
   for (const HostTensor* input : inputs)
     if (input && reads_values && is_beyond_int64(*input)) return {};
   const size_t outputs = output_count(row, attributes, inputs);
   if (outputs == 0) return {};
   if (descs.size() != outputs) descs = output_descs(row, node, attributes, inputs, outputs);
-  const HostNode known{row, node, attributes, inputs, std::move(descs), tried};
-  for (const TensorDesc& made : known.outputs)
-    if (is_narrow(made.dtype)) return {};
+  const HostNode host_node{row, node, attributes, inputs, std::move(descs), sizes_assumed};
+  for (const TensorDesc& output : host_node.outputs)
+    if (is_low_bit(output.dtype)) return {};
   try {
-    return row.evaluate(known);
+    return row.evaluate(host_node);
   } catch (const GraphError&) {
     throw;
   } catch (const Error&) {

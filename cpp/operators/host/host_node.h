@@ -14,7 +14,7 @@ namespace pumice {
 using HostResults = std::optional<std::vector<HostTensor>>;  // nullopt: undefined, such as an integer divided by zero
 
 // Results of a node with one output.
-inline HostResults one(HostTensor value) {
+inline HostResults single_output(HostTensor value) {
   HostResults results(std::in_place);
   results->push_back(std::move(value));
   return results;
@@ -27,7 +27,7 @@ struct HostNode {
   const Attributes& attributes;
   std::span<const HostTensor* const> inputs;
   std::vector<TensorDesc> outputs;
-  bool tried = false;  // input sizes are only assumed, so violations are not errors yet
+  bool sizes_assumed = false;  // input sizes are only assumed, so violations are not errors yet
 
   bool has(size_t i) const { return i < inputs.size() && inputs[i]; }
   const HostTensor& input(size_t i) const { return *inputs[i]; }

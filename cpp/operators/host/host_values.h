@@ -18,10 +18,10 @@ inline bool is_single(const HostNode& node) {
 }
 
 // Evaluates the expression for one element, in integers or floats. Each float operation is rounded to its type.
-inline int64_t value_of(const Expression& expression, const std::map<std::string, int64_t>& values, bool) {
+inline int64_t evaluate_element(const Expression& expression, const std::map<std::string, int64_t>& values, bool) {
   return expression.evaluate(values);
 }
-inline double value_of(const Expression& expression, const std::map<std::string, double>& values, bool single) {
+inline double evaluate_element(const Expression& expression, const std::map<std::string, double>& values, bool single) {
   return expression.evaluate(values, single);
 }
 

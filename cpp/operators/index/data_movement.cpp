@@ -4,11 +4,11 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/common/planes.h"
+#include "operators/common/strided_copy.h"
 #include "operators/geometry/slice_geometry.h"
 #include "operators/geometry/strided_views.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/planes.h"
-#include "operators/common/strided_copy.h"
 #include "operators/table/host_elements.h"
 #include "operators/table/layout.h"
 #include "operators/table/operator_table.h"
@@ -34,7 +34,7 @@ std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
   return host->as_int64();
 }
 
-constexpr size_t kAxesTiled = 3;  // axes tiled per copy: each needs two axes of the copy, plus one before and one after
+constexpr size_t kMaxTiledAxes = 3;  // axes tiled per copy: each needs two axes of the copy, plus one before and one after
 
 }  // namespace
 
@@ -48,14 +48,14 @@ void lower_concat(LowerContext& node) {
     const int64_t first = begin * y.strides[axis];
     begin += x.shape[axis];
     add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, {node.in(i)},
-                     {.operand = node.out(0), .first = first, .alone = is_whole_words(y.dtype, first, x.elements())});
+                     {.operand = node.out(0), .first = first, .owns_words = is_whole_words(y.dtype, first, x.elements())});
   }
 }
 
 void lower_split(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   const size_t axis = axis_of(node, 0, x.rank());
-  const auto parts = node.has_input(1) ? host_integers(node, 1) : equal_parts(x.shape[axis], node.outputs.size());
+  const auto parts = node.has_input(1) ? host_integers(node, 1) : even_split_sizes(x.shape[axis], node.outputs.size());
   int64_t begin = 0;
   for (size_t i = 0; i < node.outputs.size(); begin += parts.at(i++)) {
     if (!node.has_output(i)) continue;
@@ -66,14 +66,14 @@ void lower_split(LowerContext& node) {
 
 void lower_transpose(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {transpose_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_transpose_by(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   Attributes order;
   if (const auto perm = host_integers(node, 1); !perm.empty()) order.set("perm", perm);
-  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {transpose_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_expand(LowerContext& node) {
@@ -85,7 +85,7 @@ void lower_expand(LowerContext& node) {
 }
 
 // Lowers Tile to copies: an axis of n elements repeated r times becomes an axis of r with source stride 0, and one of n. Each copy tiles at
-// most kAxesTiled axes, the last ones first.
+// most kMaxTiledAxes axes, the last ones first.
 void lower_tile(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
@@ -93,15 +93,15 @@ void lower_tile(LowerContext& node) {
   Operand from = node.in(0);
   const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // otherwise strided axes need two copy axes each
   for (size_t end = x.shape.size(); end > 0;) {
-    const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
-    Shape made = source.shape;
-    for (size_t axis = first; axis < end; ++axis) made[axis] = y.shape[axis];
+    const size_t first = end > kMaxTiledAxes ? end - kMaxTiledAxes : 0;
+    Shape tiled_shape = source.shape;
+    for (size_t axis = first; axis < end; ++axis) tiled_shape[axis] = y.shape[axis];
     const bool last = first == 0;
-    const TensorDesc target = last && result.place == Place::output ? y : TensorDesc(y.dtype, made);
+    const TensorDesc target = last && result.place == MemoryKind::output ? y : TensorDesc(y.dtype, tiled_shape);
     IndexSpace space{{}, {{}, {}}};
-    for (size_t axis = 0; axis < made.size(); ++axis) {
+    for (size_t axis = 0; axis < tiled_shape.size(); ++axis) {
       const int64_t size = source.shape[axis];
-      space.sizes.insert(space.sizes.end(), {made[axis] / size, size});
+      space.sizes.insert(space.sizes.end(), {tiled_shape[axis] / size, size});
       space.strides[0].insert(space.strides[0].end(), {0, source.strides[axis]});
       space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
     }
@@ -139,24 +139,24 @@ void lower_slice(LowerContext& node) {
 }
 
 // Permutes blocks of b x b pixels and channels: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
-static void add_blocks(LowerContext& node, const Planes& deep, const Planes& wide, bool to_space) {
+static void add_block_permutation(LowerContext& node, const Planes& deep, const Planes& spatial, bool to_space) {
   const int64_t b = node.attributes->integer("blocksize");
   const bool column_row_depth = node.attributes->text("mode", "DCR") == "CRD";
-  const int64_t channels = wide.c, block_row = column_row_depth ? b : b * channels, block_column = column_row_depth ? 1 : channels,
+  const int64_t channels = spatial.c, block_row = column_row_depth ? b : b * channels, block_column = column_row_depth ? 1 : channels,
                 channel = column_row_depth ? b * b : 1;
-  const std::vector<int64_t> sizes = {wide.n, channels, deep.h, b, deep.w, b};
-  const std::vector<int64_t> of_deep = {deep.sn, channel * deep.sc, deep.sh, block_row * deep.sc, deep.sw, block_column * deep.sc};
-  const std::vector<int64_t> of_wide = {wide.sn, wide.sc, wide.sh * b, wide.sh, wide.sw * b, wide.sw};
-  const IndexSpace space{sizes, {to_space ? of_deep : of_wide, to_space ? of_wide : of_deep}};
+  const std::vector<int64_t> sizes = {spatial.n, channels, deep.h, b, deep.w, b};
+  const std::vector<int64_t> deep_strides = {deep.sn, channel * deep.sc, deep.sh, block_row * deep.sc, deep.sw, block_column * deep.sc};
+  const std::vector<int64_t> spatial_strides = {spatial.sn, spatial.sc, spatial.sh * b, spatial.sh, spatial.sw * b, spatial.sw};
+  const IndexSpace space{sizes, {to_space ? deep_strides : spatial_strides, to_space ? spatial_strides : deep_strides}};
   add_strided_copy(node, node.output(0).dtype, space, {node.in(0)}, {node.out(0)});
 }
 
 void lower_depth_to_space(LowerContext& node) {
-  add_blocks(node, planes_of(node, node.input(0)), planes_of(node, node.output(0)), true);
+  add_block_permutation(node, planes_of(node, node.input(0)), planes_of(node, node.output(0)), true);
 }
 
 void lower_space_to_depth(LowerContext& node) {
-  add_blocks(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false);
+  add_block_permutation(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false);
 }
 
 // One axis of a Pad.
@@ -182,13 +182,13 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
 }
 
 // Merges adjacent axes without padding, and drops unpadded axes of size 1.
-static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
+static std::vector<PadAxis> merge_axes(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
     if (axis.size == 1 && !axis.is_padded()) continue;
-    const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
-                       merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
-    if (!joins)
+    const bool can_merge = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
+                           merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
+    if (!can_merge)
       merged.push_back(axis);
     else
       merged.back() = {merged.back().size * axis.size, merged.back().x_size * axis.x_size, 0, axis.x_stride, axis.y_stride};
@@ -219,13 +219,13 @@ constexpr size_t kPadRank = 5;  // maximum number of axes in the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
 // Number of adjacent elements that can be moved as one of up to 128 bits, such that each group is entirely source or entirely padding.
-static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
+static int64_t elements_per_load(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
   if (inner.x_stride != 1 || inner.y_stride != 1 || (inner.is_padded() && !constant)) return 1;
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2) {
     if (inner.size % n != 0 || inner.x_size % n != 0 || inner.before % n != 0) continue;
-    if (phase_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) != 0) continue;
+    if (misalignment_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) != 0) continue;
     if (std::all_of(axes.begin(), axes.end() - 1, [n](const PadAxis& axis) { return axis.x_stride % n == 0 && axis.y_stride % n == 0; }))
       return n;
   }
@@ -233,7 +233,7 @@ static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis
 }
 
 // Number of adjacent elements along the output's last axis that one store writes.
-static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_bits) {
+static int64_t elements_per_store(const std::vector<PadAxis>& axes, int64_t element_bits) {
   for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
     if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
         std::all_of(axes.begin(), axes.end() - 1, [m](const PadAxis& axis) { return axis.y_stride % m == 0; }))
@@ -250,29 +250,29 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   const std::string mode(modes.at(node.attributes->text("mode", "constant")));
   const size_t rank = *std::lower_bound(std::begin(kPadRanks), std::end(kPadRanks), axes.size());
   axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});
-  const int64_t scale = padded_as_one(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
+  const int64_t scale = elements_per_load(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
   PadAxis& inner = axes.back();
   inner.size /= scale;
   inner.x_size /= scale;
   inner.before /= scale;
   for (size_t i = 0; i + 1 < rank; ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
-  const int64_t made = padded_at_once(axes, element_bits);
-  inner.size /= made;
-  for (size_t i = 0; i + 1 < rank; ++i) axes[i].y_stride /= made;
+  const int64_t per_store = elements_per_store(axes, element_bits);
+  inner.size /= per_store;
+  for (size_t i = 0; i + 1 < rank; ++i) axes[i].y_stride /= per_store;
   const auto each = [&](int64_t PadAxis::* field) {
     std::vector<int64_t> values;
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
   };
   const auto value = pad_value(node);
-  const bool words = made * element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
-  const int64_t lanes = words ? 32 / element_bits : 1, piece_bits = lanes * made * element_bits;
+  const bool words = per_store * element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
+  const int64_t elements_per_word = words ? 32 / element_bits : 1, piece_bits = elements_per_word * per_store * element_bits;
   int64_t elements = 1;
   for (const PadAxis& axis : axes) elements *= axis.size;
-  Macros macros = moving_macros(piece_bits);
+  Macros macros = copy_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(element_bits)},
                                {"SCALE", std::to_string(scale) + "u"},
-                               {"MADE", std::to_string(made)},
+                               {"ELEMENTS_PER_STORE", std::to_string(per_store)},
                                {"STEPS", "0"},
                                {"WORDS", words ? "1" : "0"},
                                {"RANK", std::to_string(rank)},
@@ -281,12 +281,12 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
+  node.add(step.threads(copy_threads(ceil_div(elements, elements_per_word), piece_bits)).build());
 }
 
 // Returns a packed tensor for one side of the axes: the operand itself if packed, else scratch memory. `space`: the copy from the source,
 // which this function adds, or the copy to the destination, which the caller has to add.
-static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
+static Operand make_packed(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
   int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
   int64_t PadAxis::* const stride = is_source ? &PadAxis::x_stride : &PadAxis::y_stride;
   space = {};
@@ -305,13 +305,13 @@ void lower_pad(LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   if (node.output(0).elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
-  auto axes = merged(pad_axes(node));
+  auto axes = merge_axes(pad_axes(node));
   Operand from = node.in(0), to = node.out(0);
   IndexSpace moved;
   if (axes.size() > kPadRank) {
     // Unsorted axes, packed on both sides, so that adjacent unpadded axes merge.
-    from = densely(node, axes, from, true, moved);
-    to = densely(node, axes, to, false, moved);
+    from = make_packed(node, axes, from, true, moved);
+    to = make_packed(node, axes, to, false, moved);
     // Pads the inner axes first, into a packed tensor in which they form a single axis.
     auto inner = axes;
     int64_t stride = 1;
@@ -320,17 +320,17 @@ void lower_pad(LowerContext& node) {
       inner[i].y_stride = stride;
       stride *= inner[i].size;
     }
-    const Operand half_padded = node.temporary(static_cast<uint64_t>(stride * bits(dtype) / 8));
-    add_pad(node, merged(inner), from, half_padded);
+    const Operand inner_padded = node.temporary(static_cast<uint64_t>(stride * bits(dtype) / 8));
+    add_pad(node, merge_axes(inner), from, inner_padded);
     for (size_t i = 0; i < axes.size(); ++i) {
       axes[i].x_stride = inner[i].y_stride;
       if (i + kPadRank > axes.size()) axes[i].x_size = axes[i].size, axes[i].before = 0;
     }
-    axes = merged(axes);
-    from = half_padded;
+    axes = merge_axes(axes);
+    from = inner_padded;
   }
   add_pad(node, std::move(axes), from, to);
-  if (to.place != Place::output) add_strided_copy(node, dtype, moved, {to}, {node.out(0)});
+  if (to.place != MemoryKind::output) add_strided_copy(node, dtype, moved, {to}, {node.out(0)});
 }
 
 void lower_bit_cast(LowerContext& node) {

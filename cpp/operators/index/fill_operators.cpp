@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "operators/common/split_axes.h"
+#include "operators/common/strided_copy.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/split_axes.h"
-#include "operators/common/strided_copy.h"
 #include "operators/table/host_elements.h"
 #include "operators/table/onnx_dtype.h"
 #include "operators/table/row_builders.h"
@@ -26,12 +26,12 @@ void shape_of_constant_of_shape(ShapeContext& node) {
 void shape_of_eye_like(ShapeContext& node) {
   DType dtype = node.input(0).dtype;
   if (node.attributes().has("dtype")) {
-    const auto given = dtype_from_onnx(node.attributes().integer("dtype"));
-    if (!given || !contains(kAny, *given))
+    const auto declared = dtype_from_onnx(node.attributes().integer("dtype"));
+    if (!declared || !contains(kAny, *declared))
       throw UnsupportedError(
           "node '" + std::string(node.node()) + "': EyeLike as " +
-          (given ? std::string(name(*given)) : "ONNX element type " + std::to_string(node.attributes().integer("dtype"))));
-    dtype = *given;
+          (declared ? std::string(name(*declared)) : "ONNX element type " + std::to_string(node.attributes().integer("dtype"))));
+    dtype = *declared;
   }
   node.output(0, dtype, node.input(0).shape);
 }
@@ -59,25 +59,25 @@ void shape_of_reverse_sequence(ShapeContext& node) {
   shape_like_input(node);
 }
 
-void cut_reversed_sequences(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const int rank = node.input(kData).rank(), time = counted_axis(node.attributes->integer("time_axis", 0), rank),
-            batch = counted_axis(node.attributes->integer("batch_axis", 1), rank);
-  cut_others(node, axes, [&](int axis) { return axis == time; });
-  for (CutAxis& cut : axes)
-    if (cut.inputs[kData] == batch) cut.inputs[1] = 0;
+void split_reverse_sequence(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const int rank = node.input(kData).rank(), time = normalize_axis(node.attributes->integer("time_axis", 0), rank),
+            batch = normalize_axis(node.attributes->integer("batch_axis", 1), rank);
+  split_all_but(node, axes, [&](int axis) { return axis == time; });
+  for (SplitAxis& split : axes)
+    if (split.inputs[kData] == batch) split.inputs[1] = 0;
 }
 
-void cut_fills(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_fill(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const Shape& shape = node.output(0).shape;
   for (int axis = 0; axis < node.output(0).rank(); ++axis)
-    axes.push_back({shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kWhole), {axis}, {}});
+    axes.push_back({shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kNotSplit), {axis}, {}});
 }
 
 // OneHot inserts the depth axis; all others are those of `indices`.
-void cut_one_hots(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const int depth = counted_axis(node.attributes->integer("axis", -1), node.output(0).rank());
+void split_one_hot(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const int depth = normalize_axis(node.attributes->integer("axis", -1), node.output(0).rank());
   for (int axis = 0; axis < node.input(kData).rank(); ++axis) {
-    axes.push_back(own_axis(node, axis));
+    axes.push_back(make_split_axis(node, axis));
     axes.back().outputs = {axis < depth ? axis : axis + 1};
   }
 }
@@ -89,12 +89,12 @@ void shape_of_range(ShapeContext& node) {
       node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
   int64_t count = 0;
   if (is_float(node.input(0).dtype)) {
-    std::array<double, 3> given{};
-    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
-    const double length = std::ceil((given[1] - given[0]) / given[2]);
-    if (given[2] == 0 || !(length < 9e15))
-      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
-                std::to_string(given[2]));
+    std::array<double, 3> bounds{};
+    for (size_t i = 0; i < 3; ++i) bounds[i] = node.host_real(i);
+    const double length = std::ceil((bounds[1] - bounds[0]) / bounds[2]);
+    if (bounds[2] == 0 || !(length < 9e15))
+      node.fail("a range from " + std::to_string(bounds[0]) + " to " + std::to_string(bounds[1]) + " in steps of " +
+                std::to_string(bounds[2]));
     count = static_cast<int64_t>(std::max(length, 0.0));
   } else {
     const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
@@ -105,39 +105,39 @@ void shape_of_range(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {count});
 }
 
-std::vector<int64_t> words_of(const HostTensor& element) {
+std::vector<int64_t> to_words(const HostTensor& element) {
   const auto words = element_bits_of(element);
   return {words[0], words[1]};
 }
 
 // The diagonal offset, clamped to a range that no matrix exceeds: all diagonals beyond it are equivalent.
-int64_t diagonal(int64_t k) {
-  constexpr int64_t kFar = int64_t{1} << 30;
-  return std::clamp(k, -kFar, kFar);
+int64_t clamp_diagonal(int64_t k) {
+  constexpr int64_t kMaxOffset = int64_t{1} << 30;
+  return std::clamp(k, -kMaxOffset, kMaxOffset);
 }
 
 void lower_constant_of_shape(LowerContext& node) {
   const DType dtype = node.output(0).dtype;
   const HostTensor* value = node.attributes->tensor("value");
-  add_dense(node, 0, "fill.comp", {{"DIAGONAL", "0"}}, [&](StepBuilder& step) {
-    step.set("value", words_of(value ? value->converted(dtype) : HostWriter(TensorDesc(dtype, {})).take()));
+  add_dense_output(node, 0, "fill.comp", {{"DIAGONAL", "0"}}, [&](StepBuilder& step) {
+    step.set("value", to_words(value ? value->converted(dtype) : HostWriter(TensorDesc(dtype, {})).take()));
   });
 }
 
 void lower_eye_like(LowerContext& node) {
   const TensorDesc& y = node.output(0);
-  HostWriter one(TensorDesc(y.dtype, {}));
-  one.store(0, int64_t{1});
-  add_dense(node, 0, "fill.comp", {{"DIAGONAL", "1"}}, [&](StepBuilder& step) {
-    step.set("value", words_of(one.take())).set("columns", y.shape[1]).set("k", diagonal(node.attributes->integer("k")));
+  HostWriter unit(TensorDesc(y.dtype, {}));
+  unit.store(0, int64_t{1});
+  add_dense_output(node, 0, "fill.comp", {{"DIAGONAL", "1"}}, [&](StepBuilder& step) {
+    step.set("value", to_words(unit.take())).set("columns", y.shape[1]).set("k", clamp_diagonal(node.attributes->integer("k")));
   });
 }
 
 void lower_one_hot(LowerContext& node) {
   const TensorDesc &indices = node.input(0), &y = node.output(0);
-  const int64_t given = node.attributes->integer("axis", -1);
-  const auto axis = static_cast<size_t>(given < 0 ? given + y.rank() : given);
-  add_dense(node, 0, "one_hot.comp", {}, [&](StepBuilder& step) {
+  const int64_t declared_axis = node.attributes->integer("axis", -1);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + y.rank() : declared_axis);
+  add_dense_output(node, 0, "one_hot.comp", {}, [&](StepBuilder& step) {
     step.bind("indices", dense_input(node, 0)).bind("values", dense_input(node, 2));
     step.set("index_words", bits(indices.dtype) / 32).set("depth", y.shape[axis]).set("inner", packed_strides(y.shape)[axis]);
   });
@@ -151,8 +151,8 @@ void lower_trilu(LowerContext& node) {
     if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': Trilu with a k that is not known on the host");
     k = host->as_int64()[0];
   }
-  add_dense(node, 0, "trilu.comp", {}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).set("k", diagonal(k)).set("upper", node.attributes->integer("upper", 1) != 0 ? 1 : 0);
+  add_dense_output(node, 0, "trilu.comp", {}, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).set("k", clamp_diagonal(k)).set("upper", node.attributes->integer("upper", 1) != 0 ? 1 : 0);
     step.set("rows", shape[shape.size() - 2]).set("columns", shape.back());
   });
 }
@@ -160,18 +160,18 @@ void lower_trilu(LowerContext& node) {
 void lower_reverse_sequence(LowerContext& node) {
   const Shape& shape = node.output(0).shape;
   const bool time_first = node.attributes->integer("time_axis", 0) == 0;
-  add_dense(node, 0, "reverse_sequence.comp", {}, [&](StepBuilder& step) {
+  add_dense_output(node, 0, "reverse_sequence.comp", {}, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("indices", dense_input(node, 1)).set("index_words", 2);
     step.set("inner", packed_strides(shape)[1]).set("size", shape[1]);
     step.set("time", shape[time_first ? 0 : 1]).set("time_first", time_first ? 1 : 0);
   });
 }
 
-constexpr DTypeSet kCounted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+constexpr DTypeSet kRangeTypes = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
 
 }  // namespace
 
-Rows fill_rows() {
+OperatorRows fill_operators() {
   const ValueRole x = value("x", kAny);
   const std::vector<ValueRole> y{value("y", kAny)};
   return {{.name = "ConstantOfShape",
@@ -184,9 +184,9 @@ Rows fill_rows() {
            .shape = shape_of_constant_of_shape,
            .rank_from = [](const Attributes&, bool) -> std::optional<size_t> { return 0; },
            .lower = lower_constant_of_shape,
-           .host_inputs = host_bits(0),
-           .filled_with = "value",
-           .cut = cut_fills,
+           .host_inputs = input_bits(0),
+           .fill_attribute = "value",
+           .split = split_fill,
            .evaluate = evaluate_constant_of_shape},
           {.name = "EyeLike",
            .skeleton = Skeleton::copy,
@@ -204,16 +204,16 @@ Rows fill_rows() {
                       .attributes = {integer("axis", -1)}},
            .shape = shape_of_one_hot,
            .lower = lower_one_hot,
-           .host_inputs = host_bits(1),
-           .cut = cut_one_hots,
+           .host_inputs = input_bits(1),
+           .split = split_one_hot,
            .evaluate = evaluate_one_hot},
           {.name = "Trilu",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {x, optional_value("k", kInt64)}, .outputs = y, .attributes = {integer("upper", 1)}, .min_rank = 2},
            .shape = shape_of_trilu,
            .lower = lower_trilu,
-           .host_inputs = host_bits(1),
-           .cut = cut_before_matrices,
+           .host_inputs = input_bits(1),
+           .split = split_all_but_last_two,
            .evaluate = evaluate_trilu},
           {.name = "ReverseSequence",
            .skeleton = Skeleton::index_map,
@@ -223,17 +223,17 @@ Rows fill_rows() {
                       .min_rank = 2},
            .shape = shape_of_reverse_sequence,
            .lower = lower_reverse_sequence,
-           .indices = lengths_of_time,
-           .cut = cut_reversed_sequences},
+           .indices = sequence_length_bounds,
+           .split = split_reverse_sequence},
           {.name = "Range",
            .skeleton = Skeleton::map,
-           .schema = {.inputs = {value("start", kCounted, 'T'), value("limit", kCounted, 'T'), value("delta", kCounted, 'T')},
-                      .outputs = {value("y", kCounted)}},
+           .schema = {.inputs = {value("start", kRangeTypes, 'T'), value("limit", kRangeTypes, 'T'), value("delta", kRangeTypes, 'T')},
+                      .outputs = {value("y", kRangeTypes)}},
            .shape = shape_of_range,
            .lower = lower_range,
-           .host_inputs = host_bits(0, 1, 2),
-           .host_elements = host_bits(0, 1, 2),
-           .strides = RowStrides::packed,
+           .host_inputs = input_bits(0, 1, 2),
+           .host_elements = input_bits(0, 1, 2),
+           .strides = StrideSupport::packed,
            .evaluate = evaluate_range}};
 }
 

@@ -4,26 +4,26 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/common/composition.h"
+#include "operators/common/strided_copy.h"
+#include "operators/common/table_gather.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/composition.h"
-#include "operators/common/table_gather.h"
-#include "operators/common/strided_copy.h"
+#include "operators/sort/sort.h"
 #include "operators/table/host_elements.h"
 #include "operators/table/operator_table.h"
-#include "operators/sort/sort.h"
 
 namespace pumice {
 namespace {
 
-constexpr size_t kMostAxes = 8;
+constexpr size_t kMaxAxes = 8;
 
 std::string number(size_t value) {
   return std::to_string(value);
 }
 
 // Addressing parameters of include/gather_scatter.glsl for a dense tensor.
-struct Addresses {
+struct GatherAddressing {
   int64_t elements = 0;                           // number of elements to gather or scatter
   std::vector<int64_t> index_size, index_stride;  // one per index of an index tuple
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
@@ -32,7 +32,7 @@ struct Addresses {
   bool has_outer() const { return !space && elements > outer_rows * inner; }
 
   Macros macros() const {
-    return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMostAxes : 0)}, {"OUTER", has_outer() ? "1" : "0"}};
+    return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMaxAxes : 0)}, {"OUTER", has_outer() ? "1" : "0"}};
   }
 
   void set(StepBuilder& step, const TensorDesc& indices) const {
@@ -48,97 +48,103 @@ struct Addresses {
 };
 
 // Addressing by indices on axis `axis` of `x`, one per element of a tensor of the indices' shape (GatherElements).
-Addresses addresses_of_elements(const LowerContext& node) {
+GatherAddressing address_elements(const LowerContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  const int64_t given = node.attributes->integer("axis", 0);
-  const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
+  const int64_t declared_axis = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(x.size()) : declared_axis);
   Strides strides = packed_strides(x);
-  Addresses found{element_count(indices), {x[axis]}, {strides[axis]}};
+  GatherAddressing result{element_count(indices), {x[axis]}, {strides[axis]}};
   strides[axis] = 0;
   IndexSpace space{indices, {strides}};
   space.coalesce();
-  space.pad_to(kMostAxes, "'" + std::string(node.node) + "'");
-  found.space = std::move(space);
-  return found;
+  space.pad_to(kMaxAxes, "'" + std::string(node.node) + "'");
+  result.space = std::move(space);
+  return result;
 }
 
 // Addressing by index tuples in the last axis of input 1 (GatherND). The first `batch` axes are shared by indices and `x`.
-Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
+GatherAddressing address_tuples(const LowerContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto length = static_cast<size_t>(indices.back());
   const Strides strides = packed_strides(x);
-  Addresses found;
+  GatherAddressing result;
   for (size_t i = batch; i < batch + length; ++i) {
-    found.index_size.push_back(x[i]);
-    found.index_stride.push_back(strides[i]);
+    result.index_size.push_back(x[i]);
+    result.index_stride.push_back(strides[i]);
   }
-  found.inner = element_count(x, batch + length, x.size());
-  found.count = element_count(indices, 0, indices.size() - 1);
-  found.outer_rows = element_count(indices, batch, indices.size() - 1);
-  found.outer_stride = element_count(x, batch, x.size());
-  found.elements = found.count * found.inner;
-  return found;
+  result.inner = element_count(x, batch + length, x.size());
+  result.count = element_count(indices, 0, indices.size() - 1);
+  result.outer_rows = element_count(indices, batch, indices.size() - 1);
+  result.outer_stride = element_count(x, batch, x.size());
+  result.elements = result.count * result.inner;
+  return result;
 }
 
 // Number of adjacent elements that can be gathered as one of up to 128 bits.
-int64_t neighbours(const LowerContext& node, const Addresses& addresses, const Operand& x) {
+int64_t elements_per_load(const LowerContext& node, const GatherAddressing& addresses, const Operand& x) {
   const int64_t element_bits = bits(node.input(0).dtype);
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
-    if (!addresses.space && addresses.inner % n == 0 && phase_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) == 0) return n;
+    if (!addresses.space && addresses.inner % n == 0 && misalignment_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) == 0)
+      return n;
   return 1;
 }
 
 // Number of elements of `element_bits` bits per binding, rounded down to a multiple of the binding alignment.
-int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
+int64_t elements_per_binding(const LowerContext& node, int64_t element_bits) {
   constexpr int64_t kBoundary = 256 * 8;  // in bits
-  return largest_range(*node.context) * 8 / kBoundary * kBoundary / element_bits;
+  return max_binding_bytes(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
 // Gathers in several dispatches, each binding a range of x and of y. A dispatch writes the elements whose source is in its range; the first
 // dispatch writes zeros for all others.
-void add_gather_parts(LowerContext& node, const Addresses& addresses, const Operand& x, const Operand& indices, int64_t n) {
-  const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_at_once(node, element_bits);
-  const int64_t places = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
+void add_split_gather(LowerContext& node, const GatherAddressing& addresses, const Operand& x, const Operand& indices, int64_t n) {
+  const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_per_binding(node, element_bits);
+  const int64_t x_elements = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
   const Operand y = dense_output(node, 0);
-  for (int64_t made = 0; made < addresses.elements; made += each)
-    for (int64_t place = 0; place < places; place += each) {
+  for (int64_t y_begin = 0; y_begin < addresses.elements; y_begin += each)
+    for (int64_t x_begin = 0; x_begin < x_elements; x_begin += each) {
       Macros macros = addresses.macros();
-      for (auto& macro : moving_macros(lanes * element_bits)) macros.push_back(std::move(macro));
+      for (auto& macro : copy_macros(lanes * element_bits)) macros.push_back(std::move(macro));
       macros.insert(macros.end(),
-                    {{"BITS", std::to_string(element_bits)}, {"SCALE", std::to_string(n) + "u"}, {"PARTS", place == 0 ? "1" : "2"}});
-      const int64_t elements = std::min(each, addresses.elements - made), bound = std::min(each, places - place);
+                    {{"BITS", std::to_string(element_bits)}, {"SCALE", std::to_string(n) + "u"}, {"PARTS", x_begin == 0 ? "1" : "2"}});
+      const int64_t elements = std::min(each, addresses.elements - y_begin), bound_elements = std::min(each, x_elements - x_begin);
       StepBuilder step(node.kernel("gather.comp", DType::float32, macros));
-      step.bind("x", x, place * n, bound * n, bits(node.input(0).dtype)).bind("y", y, made * n, elements * n, bits(node.output(0).dtype));
-      step.bind("indices", indices).set("elements", elements).set("first_made", made).set("first_place", place).set("places", bound);
+      step.bind("x", x, x_begin * n, bound_elements * n, bits(node.input(0).dtype))
+          .bind("y", y, y_begin * n, elements * n, bits(node.output(0).dtype));
+      step.bind("indices", indices)
+          .set("elements", elements)
+          .set("first_output", y_begin)
+          .set("first_offset", x_begin)
+          .set("num_offsets", bound_elements);
       addresses.set(step, node.input(1));
-      node.add(step.threads(moving_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
+      node.add(step.threads(copy_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
     }
   finish_output(node, 0, y);
 }
 
-void add_gather(LowerContext& node, Addresses addresses) {
+void add_gather(LowerContext& node, GatherAddressing addresses) {
   const Operand x = dense_input(node, 0), indices = dense_input(node, 1);
-  const int64_t n = neighbours(node, addresses, x);
+  const int64_t n = elements_per_load(node, addresses, x);
   addresses.elements /= n;
   addresses.inner /= n;
   addresses.outer_stride /= n;
   for (int64_t& stride : addresses.index_stride) stride /= n;
-  if (std::max(node.input(0).elements(), node.output(0).elements()) > elements_at_once(node, bits(node.input(0).dtype)))
-    return add_gather_parts(node, addresses, x, indices, n);
+  if (std::max(node.input(0).elements(), node.output(0).elements()) > elements_per_binding(node, bits(node.input(0).dtype)))
+    return add_split_gather(node, addresses, x, indices, n);
   const auto set = [&](StepBuilder& step) {
     step.bind("x", x).bind("indices", indices);
     addresses.set(step, node.input(1));
   };
-  add_dense(node, 0, "gather.comp", addresses.macros(), set, n);
+  add_dense_output(node, 0, "gather.comp", addresses.macros(), set, n);
 }
 
 // GLSL to convert between an element's bits and the value that is reduced.
-struct ValueText {
+struct ValueConversions {
   std::string type, from, to;
 };
 
-ValueText value_text(const LowerContext& node, DType dtype) {
-  static const std::map<DType, ValueText> texts = {
+ValueConversions find_value_conversions(const LowerContext& node, DType dtype) {
+  static const std::map<DType, ValueConversions> table = {
       {DType::float32, {"float", "uintBitsToFloat(b)", "floatBitsToUint(v)"}},
       {DType::float16, {"float", "pm_half_unpack2(b).x", "pm_half_bits2(vec2(v, 0.0)).x"}},
       {DType::bfloat16, {"float", "pm_bfloat_unpack2(b).x", "pm_bfloat_bits2(vec2(v, 0.0)).x"}},
@@ -151,11 +157,11 @@ ValueText value_text(const LowerContext& node, DType dtype) {
       {DType::int8, {"int", "bitfieldExtract(int(b), 0, 8)", "uint(v)"}},
       {DType::uint8, {"uint", "(b)", "(v)"}},
   };
-  const auto found = texts.find(dtype);
-  if (found == texts.end())
+  const auto entry = table.find(dtype);
+  if (entry == table.end())
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " with reduction '" +
                            node.attributes->text("reduction") + "' of " + std::string(name(dtype)));
-  return found->second;
+  return entry->second;
 }
 
 Macros reduction_macros(const LowerContext& node, DType dtype) {
@@ -163,40 +169,44 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
       {"add", "((a) + (b))"}, {"mul", "((a) * (b))"}, {"max", "pm_max(a, b)"}, {"min", "pm_min(a, b)"}};
   const std::string reduction = node.attributes->text("reduction", "none");
   if (reduction == "none") return {{"REDUCE", "0"}};
-  const ValueText text = value_text(node, dtype);
-  Macros macros = {
-      {"REDUCE", "1"}, {"VALUE", text.type}, {"FROM(b)", text.from}, {"TO(v)", text.to}, {"COMBINE(a, b)", combinations.at(reduction)}};
+  const ValueConversions conversions = find_value_conversions(node, dtype);
+  Macros macros = {{"REDUCE", "1"},
+                   {"VALUE", conversions.type},
+                   {"FROM(b)", conversions.from},
+                   {"TO(v)", conversions.to},
+                   {"COMBINE(a, b)", combinations.at(reduction)}};
   if (bits(dtype) == 64) macros.emplace_back("PM_HAS_INT64", "1");
   return macros;
 }
 
 // Adds scatter updates deterministically: sorts them by destination, then combines the updates of each destination in order, or keeps the
 // last one. The loop limit also limits the number of updates per dispatch, because all may have the same destination.
-void add_ordered_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
+void add_sorted_updates(LowerContext& node, const GatherAddressing& addresses, const Operand& indices, const Operand& updates,
+                        const Operand& y) {
   const DType dtype = node.input(0).dtype;
   const int64_t count = addresses.elements;
-  const Operand places = node.temporary(static_cast<uint64_t>(count) * 4);
-  constexpr std::pair<const char*, const char*> kNowhere{"NOWHERE", "0xffffffffu"};
+  const Operand targets = node.temporary(static_cast<uint64_t>(count) * 4);
+  constexpr std::pair<const char*, const char*> kInvalidTarget{"INVALID_TARGET", "0xffffffffu"};
   Macros macros = addresses.macros();
-  macros.push_back(kNowhere);
-  StepBuilder find(node.kernel("scatter_targets.comp", DType::float32, macros));
-  find.bind("indices", indices).bind("y", places).set("elements", count);
-  addresses.set(find, node.input(1));
-  node.add(find.threads(static_cast<uint64_t>(count)).build());
-  Macros combining = reduction_macros(node, dtype);
-  for (auto& [macro, text] : combining) {  // 64-bit elements are two words
-    if (macro == "FROM(b)" && bits(dtype) == 64) text = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
-    if (macro == "TO(v)" && bits(dtype) == 64) text = dtype == DType::int64 ? "uvec2(unpackInt2x32(v))" : "unpackUint2x32(v)";
+  macros.push_back(kInvalidTarget);
+  StepBuilder target_step(node.kernel("scatter_targets.comp", DType::float32, macros));
+  target_step.bind("indices", indices).bind("y", targets).set("elements", count);
+  addresses.set(target_step, node.input(1));
+  node.add(target_step.threads(static_cast<uint64_t>(count)).build());
+  Macros combine_macros = reduction_macros(node, dtype);
+  for (auto& [macro, glsl] : combine_macros) {  // 64-bit elements are two words
+    if (macro == "FROM(b)" && bits(dtype) == 64) glsl = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
+    if (macro == "TO(v)" && bits(dtype) == 64) glsl = dtype == DType::int64 ? "uvec2(unpackInt2x32(v))" : "unpackUint2x32(v)";
   }
-  if (combining.size() == 1) combining = {{"VALUE", "WORD"}, {"FROM(b)", "(b)"}, {"TO(v)", "(v)"}, {"COMBINE(a, b)", "(b)"}};
-  combining.push_back(kNowhere);
-  combining.emplace_back("BITS", std::to_string(bits(dtype)));
-  const Operand order = add_ascending_order(node, places, count);
-  const int64_t stretch = node.loop_limit().value_or(count);
-  for (int64_t first = 0; first < count; first += stretch) {
-    const int64_t end = std::min(count, first + stretch);
-    StepBuilder step(node.kernel("scatter_sorted.comp", DType::float32, combining));
-    step.bind("x", updates).bind("y", y).bind("places", places).bind("order", order).set("first", first).set("end", end);
+  if (combine_macros.size() == 1) combine_macros = {{"VALUE", "WORD"}, {"FROM(b)", "(b)"}, {"TO(v)", "(v)"}, {"COMBINE(a, b)", "(b)"}};
+  combine_macros.push_back(kInvalidTarget);
+  combine_macros.emplace_back("BITS", std::to_string(bits(dtype)));
+  const Operand order = add_argsort(node, targets, count);
+  const int64_t max_updates = node.loop_limit().value_or(count);
+  for (int64_t first = 0; first < count; first += max_updates) {
+    const int64_t end = std::min(count, first + max_updates);
+    StepBuilder step(node.kernel("scatter_sorted.comp", DType::float32, combine_macros));
+    step.bind("x", updates).bind("y", y).bind("targets", targets).bind("order", order).set("first", first).set("end", end);
     node.add(step.threads(static_cast<uint64_t>(end - first)).build());
   }
 }
@@ -212,9 +222,9 @@ bool needs_order(const LowerContext& node) {
 }
 
 // Adds updates: scatters the elements of `updates` by the indices in input 1 into y, which has input 0's dtype.
-void add_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
+void add_updates(LowerContext& node, const GatherAddressing& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
-  if (needs_order(node)) return add_ordered_updates(node, addresses, indices, updates, y);
+  if (needs_order(node)) return add_sorted_updates(node, addresses, indices, updates, y);
   Macros macros = addresses.macros();
   macros.emplace_back("BITS", std::to_string(bits(dtype)));
   for (auto& macro : reduction_macros(node, dtype)) macros.push_back(std::move(macro));
@@ -224,7 +234,7 @@ void add_updates(LowerContext& node, const Addresses& addresses, const Operand& 
   node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
 }
 
-void add_scatter(LowerContext& node, const Addresses& addresses) {
+void add_scatter(LowerContext& node, const GatherAddressing& addresses) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   const Operand y = dense_output(node, 0);
@@ -237,9 +247,9 @@ void add_scatter(LowerContext& node, const Addresses& addresses) {
 
 void lower_gather(LowerContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t given = node.attributes->integer("axis", 0);
-  const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
-  Addresses addresses{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
+  const int64_t declared_axis = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(x.size()) : declared_axis);
+  GatherAddressing addresses{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
   addresses.inner = element_count(x, axis + 1, x.size());
   addresses.count = addresses.outer_rows = node.input(1).elements();
   addresses.outer_stride = element_count(x, axis, x.size());
@@ -249,51 +259,51 @@ void lower_gather(LowerContext& node) {
 void lower_compress(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   const bool flat = !node.attributes->has("axis");
-  const int64_t given = node.attributes->integer("axis", 0);
-  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
-  AxisTables tables(flat ? 1 : x.shape.size());
-  std::vector<int32_t>& kept = tables[axis].emplace();
+  const int64_t declared_axis = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + x.rank() : declared_axis);
+  IndexTables tables(flat ? 1 : x.shape.size());
+  std::vector<int32_t>& selected = tables[axis].emplace();
   const auto condition = node.host(1)->as_int64();
   for (size_t i = 0; i < condition.size(); ++i)
-    if (condition[i] != 0) kept.push_back(static_cast<int32_t>(i));
-  add_lookup(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables, HostWriter(TensorDesc(x.dtype, {})).take());
+    if (condition[i] != 0) selected.push_back(static_cast<int32_t>(i));
+  add_table_gather(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables, HostWriter(TensorDesc(x.dtype, {})).take());
 }
 
 void lower_gather_elements(LowerContext& node) {
-  add_gather(node, addresses_of_elements(node));
+  add_gather(node, address_elements(node));
 }
 
 void lower_gather_nd(LowerContext& node) {
-  add_gather(node, addresses_of_rows(node, static_cast<size_t>(node.attributes->integer("batch_dims", 0))));
+  add_gather(node, address_tuples(node, static_cast<size_t>(node.attributes->integer("batch_dims", 0))));
 }
 
 void lower_scatter_elements(LowerContext& node) {
-  add_scatter(node, addresses_of_elements(node));
+  add_scatter(node, address_elements(node));
 }
 
 void lower_scatter_nd(LowerContext& node) {
-  add_scatter(node, addresses_of_rows(node, 0));
+  add_scatter(node, address_tuples(node, 0));
 }
 
 // Indices refer to the tensor before pooling; a larger output contains it at the origin, with zeros elsewhere.
 void lower_max_unpool(LowerContext& node) {
   Composition parts(node);
-  const Piece y = parts.output(0);
+  const TensorOperand y = parts.output(0);
   Shape pooled = node.input(0).shape;
   const auto sizes = unpool_geometry(*node.attributes, node.node, pooled).output;
   std::copy(sizes.begin(), sizes.end(), pooled.begin() + 2);
   const bool whole = pooled == y.desc.shape;
-  const Piece made = whole ? y : parts.scratch(y.desc.dtype, pooled);
-  parts.add("ConstantOfShape", {}, {parts.input(0)}, made);
+  const TensorOperand unpooled = whole ? y : parts.scratch(y.desc.dtype, pooled);
+  parts.add("ConstantOfShape", {}, {parts.input(0)}, unpooled);
   const int64_t total = element_count(pooled), count = node.input(1).elements();
-  Addresses addresses{count, {total}, {1}};
+  GatherAddressing addresses{count, {total}, {1}};
   addresses.count = addresses.outer_rows = count;
-  if (count > 0 && total > 0) add_updates(node, addresses, node.in(1), node.in(0), made.operand);
+  if (count > 0 && total > 0) add_updates(node, addresses, node.in(1), node.in(0), unpooled.operand);
   if (whole) return;
   parts.add("ConstantOfShape", {}, {parts.input(0)}, y);
   if (total > 0)
-    add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {made.operand},
-                     {.operand = y.operand, .alone = false});
+    add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {unpooled.operand},
+                     {.operand = y.operand, .owns_words = false});
 }
 
 }  // namespace pumice

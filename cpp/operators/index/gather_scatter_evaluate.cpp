@@ -12,56 +12,56 @@
 namespace pumice {
 namespace {
 
-int64_t checked_index(const HostNode& node, int64_t given, int64_t size) {
-  const int64_t index = given < 0 ? given + size : given;
+int64_t normalize_index(const HostNode& node, int64_t index_value, int64_t size) {
+  const int64_t index = index_value < 0 ? index_value + size : index_value;
   if (index < 0 || index >= size)
-    throw GraphError(std::string(node.name), "index " + std::to_string(given) + " of an axis of " + std::to_string(size));
+    throw GraphError(std::string(node.name), "index " + std::to_string(index_value) + " of an axis of " + std::to_string(size));
   return index;
 }
 
 // Element offsets selected by the indices, in row-major order.
-using Places = std::vector<int64_t>;
+using Offsets = std::vector<int64_t>;
 
-Places places_of_elements(const HostNode& node) {
+Offsets offsets_of_elements(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(0, shape);
   Strides strides = packed_strides(shape);
   const int64_t stride = strides[axis];
   strides[axis] = 0;
   const auto indices = node.integers(1);
-  Places places(indices.size());
+  Offsets offsets(indices.size());
   for_each_index(node.input(1).desc.shape, strides, [&](int64_t i, int64_t offset) {
     const auto at = static_cast<size_t>(i);
-    places[at] = offset + checked_index(node, indices[at], shape[axis]) * stride;
+    offsets[at] = offset + normalize_index(node, indices[at], shape[axis]) * stride;
   });
-  return places;
+  return offsets;
 }
 
 // Returns the first element of the slice selected by each index tuple, and the length of the slices.
-std::pair<Places, int64_t> places_of_rows(const HostNode& node, size_t batch) {
-  const Shape &shape = node.input(0).desc.shape, &given = node.input(1).desc.shape;
-  const auto length = static_cast<size_t>(given.back());
+std::pair<Offsets, int64_t> offsets_of_slices(const HostNode& node, size_t batch) {
+  const Shape &shape = node.input(0).desc.shape, &index_shape = node.input(1).desc.shape;
+  const auto length = static_cast<size_t>(index_shape.back());
   const Strides strides = packed_strides(shape);
   const auto indices = node.integers(1);
-  const int64_t in_batch = element_count(given, batch, given.size() - 1), stride = element_count(shape, batch, shape.size());
-  Places places(indices.size() / length);
-  for (size_t i = 0; i < places.size(); ++i) {
-    places[i] = static_cast<int64_t>(i) / in_batch * stride;
-    for (size_t k = 0; k < length; ++k) places[i] += checked_index(node, indices[i * length + k], shape[batch + k]) * strides[batch + k];
+  const int64_t in_batch = element_count(index_shape, batch, index_shape.size() - 1), stride = element_count(shape, batch, shape.size());
+  Offsets offsets(indices.size() / length);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    offsets[i] = static_cast<int64_t>(i) / in_batch * stride;
+    for (size_t k = 0; k < length; ++k) offsets[i] += normalize_index(node, indices[i * length + k], shape[batch + k]) * strides[batch + k];
   }
-  return {places, element_count(shape, batch + length, shape.size())};
+  return {offsets, element_count(shape, batch + length, shape.size())};
 }
 
-HostResults gathered(const HostNode& node, const Places& places, int64_t inner = 1) {
+HostResults gather(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
   HostWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes(), bytes = static_cast<size_t>(inner) * size;
-  for (size_t i = 0; i < places.size() && bytes > 0; ++i)
-    std::memcpy(writer.at(static_cast<int64_t>(i) * inner), node.input(0).data + static_cast<size_t>(places[i]) * size, bytes);
-  return one(writer.take());
+  for (size_t i = 0; i < offsets.size() && bytes > 0; ++i)
+    std::memcpy(writer.at(static_cast<int64_t>(i) * inner), node.input(0).data + static_cast<size_t>(offsets[i]) * size, bytes);
+  return single_output(writer.take());
 }
 
 template <typename T>
-T reduced(std::string_view reduction, T a, T b) {
+T combine(std::string_view reduction, T a, T b) {
   if (reduction == "add") return a + b;
   if (reduction == "mul") return a * b;
   if (reduction == "max") return a > b || a != a ? a : b;
@@ -69,22 +69,22 @@ T reduced(std::string_view reduction, T a, T b) {
 }
 
 template <typename T>
-HostResults scattered(const HostNode& node, const Places& places, int64_t inner) {
+HostResults scatter(const HostNode& node, const Offsets& offsets, int64_t inner) {
   const std::string reduction = node.attributes.text("reduction", "none");
   auto elements = elements_of<T>(node.input(0));
   const auto updates = elements_of<T>(node.input(2));
   for (size_t i = 0; i < updates.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
-    T& element = elements[static_cast<size_t>(places[static_cast<size_t>(at / inner)] + at % inner)];
-    element = reduction == "none" ? updates[i] : reduced(reduction, element, updates[i]);
+    T& element = elements[static_cast<size_t>(offsets[static_cast<size_t>(at / inner)] + at % inner)];
+    element = reduction == "none" ? updates[i] : combine(reduction, element, updates[i]);
   }
   HostWriter writer(node.outputs[0]);
   for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
-HostResults scattered(const HostNode& node, const Places& places, int64_t inner = 1) {
-  return is_float(node.outputs[0].dtype) ? scattered<double>(node, places, inner) : scattered<int64_t>(node, places, inner);
+HostResults scatter(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
+  return is_float(node.outputs[0].dtype) ? scatter<double>(node, offsets, inner) : scatter<int64_t>(node, offsets, inner);
 }
 
 }  // namespace
@@ -94,35 +94,36 @@ HostResults evaluate_gather(const HostNode& node) {
   const size_t axis = node.axis(0, shape);
   const auto indices = node.integers(1);
   const int64_t outer = element_count(shape, 0, axis), inner = element_count(shape, axis + 1, shape.size());
-  Places places;
+  Offsets offsets;
   for (int64_t i = 0; i < outer; ++i)
-    for (const int64_t given : indices) places.push_back((i * shape[axis] + checked_index(node, given, shape[axis])) * inner);
-  return gathered(node, places, inner);
+    for (const int64_t index_value : indices)
+      offsets.push_back((i * shape[axis] + normalize_index(node, index_value, shape[axis])) * inner);
+  return gather(node, offsets, inner);
 }
 
 HostResults evaluate_gather_elements(const HostNode& node) {
-  return gathered(node, places_of_elements(node));
+  return gather(node, offsets_of_elements(node));
 }
 
 HostResults evaluate_gather_nd(const HostNode& node) {
-  const auto [places, inner] = places_of_rows(node, static_cast<size_t>(node.attributes.integer("batch_dims", 0)));
-  return gathered(node, places, inner);
+  const auto [offsets, inner] = offsets_of_slices(node, static_cast<size_t>(node.attributes.integer("batch_dims", 0)));
+  return gather(node, offsets, inner);
 }
 
 HostResults evaluate_scatter_elements(const HostNode& node) {
-  return scattered(node, places_of_elements(node));
+  return scatter(node, offsets_of_elements(node));
 }
 
 HostResults evaluate_scatter_nd(const HostNode& node) {
-  const auto [places, inner] = places_of_rows(node, 0);
-  return scattered(node, places, inner);
+  const auto [offsets, inner] = offsets_of_slices(node, 0);
+  return scatter(node, offsets, inner);
 }
 
 HostResults evaluate_constant_of_shape(const HostNode& node) {
   HostWriter writer(node.outputs[0]);  // zero-initialised
   if (const HostTensor* value = node.attributes.tensor("value"))
     for (int64_t i = 0; i < node.outputs[0].elements(); ++i) std::memcpy(writer.at(i), value->data, writer.element_bytes());
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 HostResults evaluate_one_hot(const HostNode& node) {
@@ -137,7 +138,7 @@ HostResults evaluate_one_hot(const HostNode& node) {
     const bool hot = (index < 0 ? index + depth : index) == row % depth;
     std::memcpy(writer.at(i), node.input(2).data + (hot ? size : 0), size);
   }
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 HostResults evaluate_trilu(const HostNode& node) {
@@ -150,22 +151,22 @@ HostResults evaluate_trilu(const HostNode& node) {
     const int64_t column = i % columns, row = i / columns % rows;
     if (upper ? column - row >= k : column - row <= k) std::memcpy(writer.at(i), node.input(0).data + static_cast<size_t>(i) * size, size);
   }
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 HostResults evaluate_tile(const HostNode& node) {
-  const Shape &given = node.input(0).desc.shape, &made = node.outputs[0].shape;
-  const Strides packed = packed_strides(given);
-  if (node.outputs[0].elements() == 0) return one(HostWriter(node.outputs[0]).take());
+  const Shape &x_shape = node.input(0).desc.shape, &y_shape = node.outputs[0].shape;
+  const Strides packed = packed_strides(x_shape);
+  if (node.outputs[0].elements() == 0) return single_output(HostWriter(node.outputs[0]).take());
   Shape shape;
   Strides strides;
-  for (size_t axis = 0; axis < made.size(); ++axis) {
-    shape.insert(shape.end(), {made[axis] / given[axis], given[axis]});
+  for (size_t axis = 0; axis < y_shape.size(); ++axis) {
+    shape.insert(shape.end(), {y_shape[axis] / x_shape[axis], x_shape[axis]});
     strides.insert(strides.end(), {0, packed[axis]});
   }
-  Places places(static_cast<size_t>(node.outputs[0].elements()));
-  for_each_index(shape, strides, [&](int64_t i, int64_t offset) { places[static_cast<size_t>(i)] = offset; });
-  return gathered(node, places);
+  Offsets offsets(static_cast<size_t>(node.outputs[0].elements()));
+  for_each_index(shape, strides, [&](int64_t i, int64_t offset) { offsets[static_cast<size_t>(i)] = offset; });
+  return gather(node, offsets);
 }
 
 HostResults evaluate_non_zero(const HostNode& node) {
@@ -183,7 +184,7 @@ HostResults evaluate_non_zero(const HostNode& node) {
       writer.store(static_cast<int64_t>(axis) * count + column, static_cast<int64_t>(i) / strides[axis] % shape[axis]);
     ++column;
   }
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 HostResults evaluate_count_non_zero(const HostNode& node) {
@@ -207,13 +208,13 @@ HostResults evaluate_compress(const HostNode& node) {
   const bool flat = !node.attributes.has("axis");
   const size_t axis = flat ? 0 : node.axis(0, shape);
   const int64_t size = flat ? node.input(0).desc.elements() : shape[axis], inner = flat ? 1 : packed_strides(shape)[axis];
-  const auto kept = node.integers(1);
-  Places places;
+  const auto condition = node.integers(1);
+  Offsets offsets;
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
-    for (size_t k = 0; k < kept.size(); ++k)
-      if (kept[k] != 0) places.push_back((i * size + static_cast<int64_t>(k)) * inner);
-  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // the count belongs to another condition
-  return gathered(node, places, inner);
+    for (size_t k = 0; k < condition.size(); ++k)
+      if (condition[k] != 0) offsets.push_back((i * size + static_cast<int64_t>(k)) * inner);
+  if (static_cast<int64_t>(offsets.size()) * inner != node.outputs[0].elements()) return {};  // the count belongs to another condition
+  return gather(node, offsets, inner);
 }
 
 }  // namespace pumice

@@ -1,10 +1,10 @@
 // Gather and scatter operators, whose indices are data.
 #include <algorithm>
 
+#include "operators/common/split_axes.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/split_axes.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/table/row_builders.h"
@@ -23,7 +23,7 @@ void shape_of_gather(ShapeContext& node) {
 }
 
 // One index per element along `axis`; the other axes are at most as long as those of x.
-void check_elements(const ShapeContext& node) {
+void check_element_indices(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), x.size());
   if (indices.size() != x.size())
@@ -35,19 +35,19 @@ void check_elements(const ShapeContext& node) {
 }
 
 void shape_of_gather_elements(ShapeContext& node) {
-  check_elements(node);
+  check_element_indices(node);
   node.output(0, node.input(0).dtype, node.input(1).shape);
 }
 
 void shape_of_scatter_elements(ShapeContext& node) {
-  check_elements(node);
+  check_element_indices(node);
   if (node.input(2).shape != node.input(1).shape)
     node.fail("updates of shape " + to_string(node.input(2).shape) + " for indices of shape " + to_string(node.input(1).shape));
   shape_like_input(node);
 }
 
 // Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple does not index.
-Shape addressed_shape(const ShapeContext& node, size_t batch) {
+Shape gather_nd_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
@@ -60,9 +60,9 @@ Shape addressed_shape(const ShapeContext& node, size_t batch) {
   for (size_t i = 0; i < batch; ++i)
     if (indices[i] != x[i]) node.fail("batches of " + to_string(x) + " and of indices of shape " + to_string(indices) + " differ");
   Shape y(indices.begin(), indices.end() - 1);
-  const auto open = x.begin() + static_cast<std::ptrdiff_t>(batch) + static_cast<std::ptrdiff_t>(length);
-  y.insert(y.end(), open, x.end());
-  if (element_count(y) > 0 && element_count({x.begin() + static_cast<std::ptrdiff_t>(batch), open}) == 0)
+  const auto sliced = x.begin() + static_cast<std::ptrdiff_t>(batch) + static_cast<std::ptrdiff_t>(length);
+  y.insert(y.end(), sliced, x.end());
+  if (element_count(y) > 0 && element_count({x.begin() + static_cast<std::ptrdiff_t>(batch), sliced}) == 0)
     node.fail("indices are given, but the tensor of shape " + to_string(x) + " has no elements");
   return y;
 }
@@ -70,27 +70,27 @@ Shape addressed_shape(const ShapeContext& node, size_t batch) {
 void shape_of_gather_nd(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
   if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
-  node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
+  node.output(0, node.input(0).dtype, gather_nd_shape(node, static_cast<size_t>(batch)));
 }
 
 // An axis of size 1 only has row 0, which out-of-range indices also refer to.
-bool keeps_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
+bool is_identity_on_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
   const int64_t axis = attributes.integer("axis", 0);
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
 }
 
 // With another shape, indices would repeat or omit rows.
-bool keeps_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
-  return x.shape == indices.shape && keeps_axis(attributes, x, indices);
+bool is_identity_on_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  return x.shape == indices.shape && is_identity_on_axis(attributes, x, indices);
 }
 
-bool keeps_rows(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+bool is_identity_on_slices(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
   const auto first = x.shape.begin() + attributes.integer("batch_dims", 0);
   return element_count({first, first + indices.shape.back()}) == 1;
 }
 
 void shape_of_scatter_nd(ShapeContext& node) {
-  const Shape expected = addressed_shape(node, 0);
+  const Shape expected = gather_nd_shape(node, 0);
   if (node.input(2).shape != expected)
     node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
   shape_like_input(node);
@@ -103,7 +103,7 @@ void shape_of_non_zero(ShapeContext& node) {
 }
 
 // The result has the elements of input 0 for which the condition is true, `count` along the axis.
-void shape_compressed(ShapeContext& node, int64_t count) {
+void set_compressed_shape(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
   const size_t axis = flat ? 0 : checked_axis(node, node.attributes().integer("axis"), y.size());
@@ -115,7 +115,7 @@ void shape_compressed(ShapeContext& node, int64_t count) {
 
 void shape_of_compress(ShapeContext& node) {
   const auto condition = node.host_integers(1);
-  shape_compressed(node, static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0));
+  set_compressed_shape(node, static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0));
 }
 
 void shape_of_count_non_zero(ShapeContext& node) {
@@ -124,12 +124,12 @@ void shape_of_count_non_zero(ShapeContext& node) {
 }
 
 // The count is an input that the device has computed.
-void shape_of_counted_non_zero(ShapeContext& node) {
+void shape_of_device_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
 }
 
-void shape_of_counted_compress(ShapeContext& node) {
-  shape_compressed(node, node.host_integer(2));
+void shape_of_device_compress(ShapeContext& node) {
+  set_compressed_shape(node, node.host_integer(2));
 }
 
 // The update has the cache's shape, except for fewer rows on the axis.
@@ -148,53 +148,54 @@ void shape_of_tensor_scatter(ShapeContext& node) {
 }
 
 // The table is not split along the indexed axis. Along other axes it may be longer than the indices.
-void cut_gathered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_gather_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
-  const int bound = counted_axis(node.attributes->integer("axis", 0), indices.rank());
+  const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), indices.rank());
   for (int axis = 0; axis < indices.rank(); ++axis)
-    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis == bound ? kWhole : axis, axis}, {axis}, {}});
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis == indexed_axis ? kNotSplit : axis, axis}, {axis}, {}});
 }
 
-void cut_gathered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_gather_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
-  const int batch = static_cast<int>(node.attributes->integer("batch_dims", 0)), places = indices.rank() - 1;
-  const int addressed = batch + static_cast<int>(indices.shape.back());
-  for (int axis = 0; axis < places; ++axis)
-    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis < batch ? axis : kWhole, axis}, {axis}, {}});
-  for (int axis = addressed; axis < x.rank(); ++axis)
-    axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kWhole}, {places + axis - addressed}, {}});
+  const int batch = static_cast<int>(node.attributes->integer("batch_dims", 0)), index_rank = indices.rank() - 1;
+  const int num_indexed_axes = batch + static_cast<int>(indices.shape.back());
+  for (int axis = 0; axis < index_rank; ++axis)
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis < batch ? axis : kNotSplit, axis}, {axis}, {}});
+  for (int axis = num_indexed_axes; axis < x.rank(); ++axis)
+    axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kNotSplit}, {index_rank + axis - num_indexed_axes}, {}});
 }
 
 // Can be split along axes on which the updates are as long as the destination.
-void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_scatter_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
-  const int bound = counted_axis(node.attributes->integer("axis", 0), x.rank());
-  cut_others(node, axes,
-             [&](int axis) { return axis == bound || x.shape[static_cast<size_t>(axis)] != indices.shape[static_cast<size_t>(axis)]; });
-  for (CutAxis& cut : axes) cut.inputs[1] = cut.inputs[2] = cut.inputs[kData];
+  const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), x.rank());
+  split_all_but(node, axes, [&](int axis) {
+    return axis == indexed_axis || x.shape[static_cast<size_t>(axis)] != indices.shape[static_cast<size_t>(axis)];
+  });
+  for (SplitAxis& split : axes) split.inputs[1] = split.inputs[2] = split.inputs[kData];
 }
 
 // Can be split along axes that an index tuple does not index.
-void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_scatter_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
-  const int addressed = static_cast<int>(indices.shape.back()), places = indices.rank() - 1;
-  cut_others(node, axes, [&](int axis) { return axis < addressed; });
-  for (CutAxis& cut : axes) cut.inputs[2] = places + cut.inputs[kData] - addressed;
+  const int num_indexed_axes = static_cast<int>(indices.shape.back()), index_rank = indices.rank() - 1;
+  split_all_but(node, axes, [&](int axis) { return axis < num_indexed_axes; });
+  for (SplitAxis& split : axes) split.inputs[2] = index_rank + split.inputs[kData] - num_indexed_axes;
 }
 
 // Splits caches, updates and write indices.
-void cut_caches(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const int bound = counted_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
-  cut_others(node, axes, [&](int axis) { return axis == bound; });
-  for (CutAxis& cut : axes) {
-    cut.inputs[1] = cut.inputs[kData];
-    if (cut.inputs[kData] == 0 && node.has_input(2)) cut.inputs[2] = 0;
+void split_tensor_scatter(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const int indexed_axis = normalize_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
+  split_all_but(node, axes, [&](int axis) { return axis == indexed_axis; });
+  for (SplitAxis& split : axes) {
+    split.inputs[1] = split.inputs[kData];
+    if (split.inputs[kData] == 0 && node.has_input(2)) split.inputs[2] = 0;
   }
 }
 
 }  // namespace
 
-Rows indexed_rows() {
+OperatorRows gather_scatter_operators() {
   const ValueRole x = value("x", kAny, 'T'), indices = value("indices", kIndices), updates = value("updates", kAny, 'T');
   const std::vector<ValueRole> y{value("y", kAny)};
   const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
@@ -203,42 +204,42 @@ Rows indexed_rows() {
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
            .shape = shape_of_gather,
            .lower = lower_gather,
-           .indices = indices_of_axis,
-           .keeps = keeps_axis,
+           .indices = axis_index_bounds,
+           .is_identity = is_identity_on_axis,
            .evaluate = evaluate_gather},
           {.name = "GatherElements",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
            .shape = shape_of_gather_elements,
            .lower = lower_gather_elements,
-           .indices = indices_of_axis,
-           .keeps = keeps_elements,
-           .cut = cut_gathered_elements,
+           .indices = axis_index_bounds,
+           .is_identity = is_identity_on_elements,
+           .split = split_gather_elements,
            .evaluate = evaluate_gather_elements},
           {.name = "GatherND",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer("batch_dims", 0)}, .min_rank = 1},
            .shape = shape_of_gather_nd,
            .lower = lower_gather_nd,
-           .indices = indices_of_rows,
-           .keeps = keeps_rows,
-           .cut = cut_gathered_rows,
+           .indices = index_tuple_bounds,
+           .is_identity = is_identity_on_slices,
+           .split = split_gather_nd,
            .evaluate = evaluate_gather_nd},
           {.name = "ScatterElements",
            .skeleton = Skeleton::scatter,
            .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
            .shape = shape_of_scatter_elements,
            .lower = lower_scatter_elements,
-           .indices = indices_of_axis,
-           .cut = cut_scattered_elements,
+           .indices = axis_index_bounds,
+           .split = split_scatter_elements,
            .evaluate = evaluate_scatter_elements},
           {.name = "ScatterND",
            .skeleton = Skeleton::scatter,
            .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
            .shape = shape_of_scatter_nd,
            .lower = lower_scatter_nd,
-           .indices = indices_of_rows,
-           .cut = cut_scattered_rows,
+           .indices = index_tuple_bounds,
+           .split = split_scatter_nd,
            .evaluate = evaluate_scatter_nd},
           {.name = "TensorScatter",
            .skeleton = Skeleton::scatter,
@@ -248,10 +249,10 @@ Rows indexed_rows() {
                       .min_rank = 2},
            .shape = shape_of_tensor_scatter,
            .lower = lower_tensor_scatter,
-           .indices = indices_of_cache,
-           .strides = RowStrides::any_in,
-           .permuted_inputs = host_bits(1),
-           .cut = cut_caches},
+           .indices = cache_index_bounds,
+           .strides = StrideSupport::any_in,
+           .permuted_inputs = input_bits(1),
+           .split = split_tensor_scatter},
           {.name = "Compress",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("x", kAny), value("condition", kBool)},
@@ -260,16 +261,16 @@ Rows indexed_rows() {
                       .min_rank = 1},
            .shape = shape_of_compress,
            .lower = lower_compress,
-           .host_inputs = host_bits(1),
-           .counted = "pumice::Compress",
+           .host_inputs = input_bits(1),
+           .counted_operator = "pumice::Compress",
            .evaluate = evaluate_compress},
           // No lowering: the output shape depends on values, so the host evaluates it. A scalar has no axes: its result is [0, count].
           {.name = "NonZero",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_non_zero,
-           .host_inputs = host_bits(0),
-           .counted = "pumice::NonZero",
+           .host_inputs = input_bits(0),
+           .counted_operator = "pumice::NonZero",
            .evaluate = evaluate_non_zero},
           {.name = kCountNonZero,
            .skeleton = Skeleton::scan,
@@ -283,16 +284,16 @@ Rows indexed_rows() {
                       .outputs = y,
                       .attributes = {optional("axis", AttributeKind::integer)},
                       .min_rank = 1},
-           .shape = shape_of_counted_compress,
+           .shape = shape_of_device_compress,
            .lower = lower_compress_counted,
-           .host_inputs = host_bits(2),
+           .host_inputs = input_bits(2),
            .evaluate = evaluate_compress},
           {.name = "pumice::NonZero",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)}, .outputs = {value("y", kInt64)}},
-           .shape = shape_of_counted_non_zero,
+           .shape = shape_of_device_non_zero,
            .lower = lower_non_zero,
-           .host_inputs = host_bits(1),
+           .host_inputs = input_bits(1),
            .evaluate = evaluate_non_zero}};
 }
 

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/common/split_axes.h"
 #include "operators/geometry/slice_geometry.h"
 #include "operators/geometry/strided_views.h"
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/split_axes.h"
 #include "operators/table/row_builders.h"
 
 namespace pumice {
@@ -31,13 +31,14 @@ void shape_of_split(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), y.size());
   const size_t count = node.output_count();
-  const int64_t stated = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
-  if (!node.has(1) && stated != static_cast<int64_t>(count))
-    node.fail("num_outputs is " + std::to_string(stated) + " and there are " + std::to_string(count) + " outputs");
-  const auto sizes = node.has(1) ? node.host_integers(1) : equal_parts(size, count);
+  const int64_t num_outputs = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
+  if (!node.has(1) && num_outputs != static_cast<int64_t>(count))
+    node.fail("num_outputs is " + std::to_string(num_outputs) + " and there are " + std::to_string(count) + " outputs");
+  const auto sizes = node.has(1) ? node.host_integers(1) : even_split_sizes(size, count);
   int64_t total = 0;
-  for (const int64_t part : sizes)
-    total = part < 0 ? node.fail("a part of " + std::to_string(part) + " elements"), 0 : checked_add(total, part, "the parts");
+  for (const int64_t part_size : sizes)
+    total = part_size < 0 ? node.fail("a part of " + std::to_string(part_size) + " elements"),
+    0                     : checked_add(total, part_size, "the parts");
   if (sizes.size() != count || total != size)
     node.fail("parts " + to_string(sizes) + " for " + std::to_string(count) + " outputs of an axis of " + std::to_string(size));
   for (size_t i = 0; i < count; ++i) {
@@ -78,7 +79,7 @@ void shape_of_slice(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_in_order(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
+void shape_of_permuted(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
   const Shape& x = node.input(0).shape;
   Shape y(x.rbegin(), x.rend());
   if (!reverses) {
@@ -90,17 +91,17 @@ void shape_in_order(ShapeContext& node, bool reverses, const std::vector<int64_t
 }
 
 void shape_of_transpose(ShapeContext& node) {
-  shape_in_order(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
+  shape_of_permuted(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
 }
 
 // An empty order reverses the axes.
 void shape_of_transpose_by(ShapeContext& node) {
   check_vector(node, 1, node.input(1).elements(), "axes");
   const auto perm = node.host_integers(1);
-  shape_in_order(node, perm.empty(), perm);
+  shape_of_permuted(node, perm.empty(), perm);
 }
 
-int64_t block_of(const ShapeContext& node) {
+int64_t checked_blocksize(const ShapeContext& node) {
   const int64_t block = node.attributes().integer("blocksize");
   if (block < 1 || block > 46340) node.fail("blocksize: 1 to 46340 expected; given " + std::to_string(block));
   return block;
@@ -108,7 +109,7 @@ int64_t block_of(const ShapeContext& node) {
 
 void shape_of_depth_to_space(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t b = block_of(node);
+  const int64_t b = checked_blocksize(node);
   const std::string mode = node.attributes().text("mode", "DCR");
   if (mode != "DCR" && mode != "CRD") node.fail("mode '" + mode + "'; there are DCR and CRD");
   if (x[1] % (b * b) != 0) node.fail(std::to_string(x[1]) + " channels in blocks of " + std::to_string(b) + " by " + std::to_string(b));
@@ -117,7 +118,7 @@ void shape_of_depth_to_space(ShapeContext& node) {
 
 void shape_of_space_to_depth(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t b = block_of(node);
+  const int64_t b = checked_blocksize(node);
   if (x[2] % b != 0 || x[3] % b != 0)
     node.fail("an image of " + std::to_string(x[2]) + " by " + std::to_string(x[3]) + " in blocks of " + std::to_string(b));
   node.output(0, node.input(0).dtype, {x[0], checked_mul(x[1], b * b, "channels"), x[2] / b, x[3] / b});
@@ -125,10 +126,10 @@ void shape_of_space_to_depth(ShapeContext& node) {
 
 void shape_of_expand(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const Shape wanted = node.host_integers(1);
+  const Shape target_shape = node.host_integers(1);
   Shape y;
   try {
-    y = broadcast_shape(x, wanted);
+    y = broadcast_shape(x, target_shape);
   } catch (const GraphError& error) {
     node.fail(error.what());
   }
@@ -147,17 +148,17 @@ void shape_of_tile(ShapeContext& node) {
 }
 
 // Can be split along all axes without padding.
-void cut_pads(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_pad(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(3) || !node.host(1)) return;
   const std::vector<int64_t> pads = node.host(1)->as_int64();
   const auto padding = [&](int axis) { return pads.at(static_cast<size_t>(axis)); };
-  cut_others(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
+  split_all_but(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
 }
 
 }  // namespace
 
-Rows index_rows() {
+OperatorRows index_operators() {
   const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)};
   const auto with_int64 = [](std::initializer_list<ValueRole> more) {
     std::vector<ValueRole> roles{value("x", kAny)};
@@ -172,7 +173,7 @@ Rows index_rows() {
                       .min_rank = 1},
            .shape = shape_of_concat,
            .lower = lower_concat,
-           .strides = RowStrides::image,
+           .strides = StrideSupport::image,
            .concatenates = true,
            .evaluate = evaluate_concat},
           {.name = "Split",
@@ -183,9 +184,9 @@ Rows index_rows() {
                       .min_rank = 1},
            .shape = shape_of_split,
            .lower = lower_split,
-           .host_inputs = host_bits(1),
-           .guess = HostGuess::parts,
-           .strides = RowStrides::image,
+           .host_inputs = input_bits(1),
+           .assumed_values = AssumedHostValues::parts,
+           .strides = StrideSupport::image,
            .views = split_views,
            .evaluate = evaluate_split},
           {.name = "Pad",
@@ -196,10 +197,10 @@ Rows index_rows() {
                       .attributes = {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
            .shape = shape_of_pad,
            .lower = lower_pad,
-           .host_inputs = host_bits(1, 2, 3),
-           .host_elements = host_bits(2),
-           .strides = RowStrides::image,
-           .cut = cut_pads},
+           .host_inputs = input_bits(1, 2, 3),
+           .host_elements = input_bits(2),
+           .strides = StrideSupport::image,
+           .split = split_pad},
           // Pads with mirrored elements including the edge, a mode that ONNX Pad does not have.
           {.name = "pumice::SymmetricPad",
            .skeleton = Skeleton::index_map,
@@ -208,9 +209,9 @@ Rows index_rows() {
                       .attributes = {choice("mode", "symmetric", {"symmetric"})}},
            .shape = shape_of_pad,
            .lower = lower_pad,
-           .host_inputs = host_bits(1),
-           .strides = RowStrides::image,
-           .cut = cut_pads},
+           .host_inputs = input_bits(1),
+           .strides = StrideSupport::image,
+           .split = split_pad},
           {.name = "Slice",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices),
@@ -219,24 +220,24 @@ Rows index_rows() {
                       .min_rank = 1},
            .shape = shape_of_slice,
            .lower = lower_slice,
-           .host_inputs = host_bits(1, 2, 3, 4),
-           .strides = RowStrides::image,
+           .host_inputs = input_bits(1, 2, 3, 4),
+           .strides = StrideSupport::image,
            .evaluate = evaluate_slice},
           {.name = "Transpose",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = x, .outputs = y, .attributes = {optional("perm", AttributeKind::integers)}},
            .shape = shape_of_transpose,
            .lower = lower_transpose,
-           .strides = RowStrides::image,
-           .views = transposed_view,
+           .strides = StrideSupport::image,
+           .views = transpose_view,
            .evaluate = evaluate_transpose},
           {.name = "pumice::TransposeBy",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("x", kAny), value("perm", kIndices)}, .outputs = y},
            .shape = shape_of_transpose_by,
            .lower = lower_transpose_by,
-           .host_inputs = host_bits(1),
-           .strides = RowStrides::image,
+           .host_inputs = input_bits(1),
+           .strides = StrideSupport::image,
            .evaluate = evaluate_transpose_by},
           {.name = "DepthToSpace",
            .skeleton = Skeleton::index_map,
@@ -247,7 +248,7 @@ Rows index_rows() {
                       .max_rank = 4},
            .shape = shape_of_depth_to_space,
            .lower = lower_depth_to_space,
-           .strides = RowStrides::image},
+           .strides = StrideSupport::image},
           {.name = "SpaceToDepth",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = x,
@@ -257,21 +258,21 @@ Rows index_rows() {
                       .max_rank = 4},
            .shape = shape_of_space_to_depth,
            .lower = lower_space_to_depth,
-           .strides = RowStrides::image},
+           .strides = StrideSupport::image},
           {.name = "Expand",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
            .shape = shape_of_expand,
            .rank_from = [](const Attributes&, bool lists) { return lists ? std::optional<size_t>(1) : std::nullopt; },
            .lower = lower_expand,
-           .host_inputs = host_bits(1),
+           .host_inputs = input_bits(1),
            .evaluate = evaluate_expand},
           {.name = "Tile",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = with_int64({value("repeats", kInt64)}), .outputs = y},
            .shape = shape_of_tile,
            .lower = lower_tile,
-           .host_inputs = host_bits(1),
+           .host_inputs = input_bits(1),
            .evaluate = evaluate_tile}};
 }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "operators/index/lowerings.h"
 #include "operators/common/strided_copy.h"
+#include "operators/index/lowerings.h"
 #include "operators/table/operator_table.h"
 
 namespace pumice {
@@ -12,19 +12,19 @@ namespace {
 // New rows as [batch, middle, rows, inner] with element strides; inner elements are contiguous.
 struct Update {
   Operand operand;
-  int64_t image, middle, row;
+  int64_t batch_stride, middle, row;
 };
 
 // Rows of a cache [batch, heads, rows, size] are read in place, because keys and values may be slices of a fused QKV projection.
-Update update_of(LowerContext& node, size_t axis) {
+Update locate_update(LowerContext& node, size_t axis) {
   const TensorDesc& update = node.input(1);
   if (update.rank() == 4 && axis == 2 && (update.strides[3] == 1 || update.shape[3] == 1))
     return {node.in(1), update.strides[0], update.strides[1], update.strides[2]};
   const Operand operand = dense_input(node, 1);
   const Shape& shape = update.shape;
   const auto from = shape.begin() + static_cast<std::ptrdiff_t>(axis);
-  const int64_t inner = element_count({from + 1, shape.end()}), head = update.shape[axis] * inner;
-  return {operand, element_count({shape.begin() + 1, from}) * head, head, inner};
+  const int64_t inner = element_count({from + 1, shape.end()}), head_elements = update.shape[axis] * inner;
+  return {operand, element_count({shape.begin() + 1, from}) * head_elements, head_elements, inner};
 }
 
 }  // namespace
@@ -38,30 +38,33 @@ void lower_tensor_scatter(LowerContext& node) {
   copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);
   node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
   if (update.elements() == 0) return;
-  const int64_t given = node.attributes->integer("axis", -2);
-  const auto axis = static_cast<size_t>(given < 0 ? given + cache.rank() : given);
-  const Update from = update_of(node, axis);
-  const auto product = [&](size_t first, size_t last) {
+  const int64_t declared_axis = node.attributes->integer("axis", -2);
+  const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + cache.rank() : declared_axis);
+  const Update from = locate_update(node, axis);
+  const auto count_elements = [&](size_t first, size_t last) {
     return element_count(
         {cache.shape.begin() + static_cast<std::ptrdiff_t>(first), cache.shape.begin() + static_cast<std::ptrdiff_t>(last)});
   };
-  const int64_t element_bits = bits(cache.dtype), row_bits = product(axis + 1, cache.shape.size()) * element_bits;
+  const int64_t element_bits = bits(cache.dtype), row_bits = count_elements(axis + 1, cache.shape.size()) * element_bits;
   if (element_bits < 8)
     throw UnsupportedError("node '" + std::string(node.node) + "': moving elements of " + std::string(name(cache.dtype)));
-  const bool whole_words = (from.image | from.middle | from.row) * element_bits % 32 == 0 && phase_of(node, from.operand) % 4 == 0;
+  const bool whole_words =
+      (from.batch_stride | from.middle | from.row) * element_bits % 32 == 0 && misalignment_of(node, from.operand) % 4 == 0;
   const int64_t piece_bits = row_bits % 32 == 0 && whole_words ? 32 : element_bits;
   const int64_t inner = row_bits / piece_bits, pieces = update.elements() * element_bits / piece_bits;
-  const bool placed = node.has_input(2);
+  const bool has_indices = node.has_input(2);
   StepBuilder step(node.kernel("tensor_scatter.comp", DType::float32,
                                {{"BITS", std::to_string(piece_bits)},
                                 {"ELEMENT_BITS", std::to_string(element_bits) + "u"},
-                                {"PLACED", placed ? "1" : "0"},
+                                {"HAS_WRITE_INDICES", has_indices ? "1" : "0"},
                                 {"CIRCULAR", node.attributes->text("mode", "linear") == "circular" ? "1" : "0"}}));
   step.bind("x", from.operand).bind("y", node.out(0));
-  if (placed) step.bind("firsts", dense_input(node, 2));
-  step.set("pieces", pieces).set("middle", product(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
+  if (has_indices) step.bind("write_indices", dense_input(node, 2));
+  step.set("pieces", pieces).set("middle", count_elements(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
   const auto in_pieces = [&](int64_t elements) { return elements * element_bits / piece_bits; };
-  step.set("x_image", in_pieces(from.image)).set("x_middle", in_pieces(from.middle)).set("x_row", in_pieces(from.row));
+  step.set("x_batch_stride", in_pieces(from.batch_stride))
+      .set("x_middle_stride", in_pieces(from.middle))
+      .set("x_row_stride", in_pieces(from.row));
   node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
 }
 

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-HostTensor integers_tensor(const TensorDesc& desc, const std::vector<int64_t>& values) {
+HostTensor make_integer_tensor(const TensorDesc& desc, const std::vector<int64_t>& values) {
   HostWriter writer(desc);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return writer.take();
@@ -28,7 +28,7 @@ double element_of_range(double first, double step, int64_t i, bool single) {
 
 // At load, models with unknown sizes are tried with shapes of up to a thousand elements, so each element must be cheap.
 template <typename T>
-HostTensor range_elements(const HostNode& node) {
+HostTensor evaluate_range_elements(const HostNode& node) {
   const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
   HostWriter writer(node.outputs[0]);
   const bool single = is_single(node);
@@ -39,7 +39,7 @@ HostTensor range_elements(const HostNode& node) {
 }  // namespace
 
 HostResults evaluate_view(const HostNode& node) {
-  return one({node.outputs[0], node.input(0).owner, node.input(0).data});
+  return single_output({node.outputs[0], node.input(0).owner, node.input(0).data});
 }
 
 HostResults evaluate_shape(const HostNode& node) {
@@ -47,58 +47,59 @@ HostResults evaluate_shape(const HostNode& node) {
   const auto rank = static_cast<int64_t>(shape.size());
   const int64_t start = node.attributes.integer("start", 0);
   const auto first = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(start < 0 ? start + rank : start, 0, rank));
-  return one(integers_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
+  return single_output(make_integer_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
 }
 
 HostResults evaluate_size(const HostNode& node) {
-  return one(integers_tensor(node.outputs[0], {node.input(0).desc.elements()}));
+  return single_output(make_integer_tensor(node.outputs[0], {node.input(0).desc.elements()}));
 }
 
 HostResults evaluate_position(const HostNode& node) {
-  const int64_t given = node.integers(0).at(0), length = node.integers(1).at(0);
-  const int64_t most = length - (node.attributes.integer("past") != 0 ? 0 : 1);
-  if ((given < -length || given > most) && !node.tried)
+  const int64_t requested = node.integers(0).at(0), length = node.integers(1).at(0);
+  const int64_t max_position = length - (node.attributes.integer("past") != 0 ? 0 : 1);
+  if ((requested < -length || requested > max_position) && !node.sizes_assumed)
     throw GraphError(std::string(node.name),
-                     "expected a position in a sequence of " + std::to_string(length) + ", given " + std::to_string(given));
-  return one(integers_tensor(node.outputs[0], {std::clamp<int64_t>(given < 0 ? given + length : given, 0, std::max<int64_t>(most, 0))}));
+                     "expected a position in a sequence of " + std::to_string(length) + ", given " + std::to_string(requested));
+  return single_output(make_integer_tensor(
+      node.outputs[0], {std::clamp<int64_t>(requested < 0 ? requested + length : requested, 0, std::max<int64_t>(max_position, 0))}));
 }
 
 HostResults evaluate_distinct_axes(const HostNode& node) {
   std::vector<int64_t> axes;
   const int64_t rank = node.integers(1).at(0);
-  for (const int64_t given : node.integers(0)) {
-    const int64_t axis = given < 0 ? given + rank : given;
+  for (const int64_t declared_axis : node.integers(0)) {
+    const int64_t axis = declared_axis < 0 ? declared_axis + rank : declared_axis;
     if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
   }
-  return one(integers_tensor(node.outputs[0], axes));
+  return single_output(make_integer_tensor(node.outputs[0], axes));
 }
 
 HostResults evaluate_constant(const HostNode& node) {
   const Attributes& attributes = node.attributes;
-  if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);
-  if (attributes.has("value_int")) return one(integers_tensor(node.outputs[0], {attributes.integer("value_int")}));
-  if (attributes.has("value_ints")) return one(integers_tensor(node.outputs[0], attributes.integers("value_ints")));
+  if (const HostTensor* tensor = attributes.tensor("value")) return single_output(*tensor);
+  if (attributes.has("value_int")) return single_output(make_integer_tensor(node.outputs[0], {attributes.integer("value_int")}));
+  if (attributes.has("value_ints")) return single_output(make_integer_tensor(node.outputs[0], attributes.integers("value_ints")));
   const auto values =
       attributes.has("value_float") ? std::vector<double>{attributes.real("value_float")} : attributes.reals("value_floats");
   HostWriter writer(node.outputs[0]);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
-static HostResults transposed(const HostNode& node, const std::vector<int64_t>& perm) {
-  const Strides given = packed_strides(node.input(0).desc.shape);
-  Strides strides(given.rbegin(), given.rend());
+static HostResults transpose_elements(const HostNode& node, const std::vector<int64_t>& perm) {
+  const Strides packed = packed_strides(node.input(0).desc.shape);
+  Strides strides(packed.rbegin(), packed.rend());
   for (size_t i = 0; i < perm.size(); ++i)
-    strides[i] = given[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(given.size()) : perm[i])];
-  return one(moved_elements(node.input(0), node.outputs[0], strides, 0));
+    strides[i] = packed[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(packed.size()) : perm[i])];
+  return single_output(gather_elements(node.input(0), node.outputs[0], strides, 0));
 }
 
 HostResults evaluate_transpose(const HostNode& node) {
-  return transposed(node, node.attributes.integers("perm"));
+  return transpose_elements(node, node.attributes.integers("perm"));
 }
 
 HostResults evaluate_transpose_by(const HostNode& node) {
-  return transposed(node, node.integers(1));
+  return transpose_elements(node, node.integers(1));
 }
 
 HostResults evaluate_slice(const HostNode& node) {
@@ -110,25 +111,26 @@ HostResults evaluate_slice(const HostNode& node) {
     first += slices[axis].start * strides[axis];
     strides[axis] *= slices[axis].step;
   }
-  return one(moved_elements(node.input(0), node.outputs[0], strides, first));
+  return single_output(gather_elements(node.input(0), node.outputs[0], strides, first));
 }
 
 HostResults evaluate_expand(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  return one(moved_elements(node.input(0), node.outputs[0], broadcast_strides(shape, packed_strides(shape), node.outputs[0].shape), 0));
+  return single_output(
+      gather_elements(node.input(0), node.outputs[0], broadcast_strides(shape, packed_strides(shape), node.outputs[0].shape), 0));
 }
 
 HostResults evaluate_split(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const Strides strides = packed_strides(shape);
   const size_t axis = node.axis(0, shape);
-  std::vector<HostTensor> parts;
+  std::vector<HostTensor> pieces;
   int64_t first = 0;
   for (const TensorDesc& desc : node.outputs) {
-    parts.push_back(moved_elements(node.input(0), desc, strides, first));
+    pieces.push_back(gather_elements(node.input(0), desc, strides, first));
     first += desc.shape[axis] * strides[axis];
   }
-  return parts;
+  return pieces;
 }
 
 HostResults evaluate_concat(const HostNode& node) {
@@ -138,17 +140,17 @@ HostResults evaluate_concat(const HostNode& node) {
   HostWriter writer(node.outputs[0]);
   int64_t begin = 0;
   for (const HostTensor* input : node.inputs) {
-    const int64_t part = outer == 0 ? 0 : input->desc.elements() / outer;
-    const size_t bytes = static_cast<size_t>(part) * writer.element_bytes();
+    const int64_t chunk = outer == 0 ? 0 : input->desc.elements() / outer;
+    const size_t bytes = static_cast<size_t>(chunk) * writer.element_bytes();
     for (int64_t i = 0; i < outer && bytes > 0; ++i)
       std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
-    begin += part;
+    begin += chunk;
   }
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 HostResults evaluate_range(const HostNode& node) {
-  return one(is_float(node.outputs[0].dtype) ? range_elements<double>(node) : range_elements<int64_t>(node));
+  return single_output(is_float(node.outputs[0].dtype) ? evaluate_range_elements<double>(node) : evaluate_range_elements<int64_t>(node));
 }
 
 }  // namespace pumice

@@ -20,10 +20,10 @@ int64_t nonzero_product(const Shape& sizes) {
 }
 
 // Exporters also split a last axis with -1 when the batch is 0: [0, 5, 32] as [0, 5, 4, -1] becomes [0, 5, 4, 8].
-int64_t inferred_without_zeros(const Shape& x, const Shape& y) {
-  const int64_t wanted = nonzero_product(x), known = nonzero_product(y);
+int64_t infer_without_zeros(const Shape& x, const Shape& y) {
+  const int64_t x_elements = nonzero_product(x), known_elements = nonzero_product(y);
   const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
-  return same && wanted % known == 0 ? wanted / known : -1;
+  return same && x_elements % known_elements == 0 ? x_elements / known_elements : -1;
 }
 
 void shape_of_reshape(ShapeContext& node) {
@@ -32,17 +32,17 @@ void shape_of_reshape(ShapeContext& node) {
   const bool zero_is_zero = node.attributes().integer("allowzero", 0) != 0;
   const auto fail = [&] { node.fail(to_string(x.shape) + " reshaped to " + to_string(node.host_integers(1))); };
   int64_t* inferred = nullptr;
-  int64_t known = 1;
+  int64_t known_elements = 1;
   for (size_t i = 0; i < y.size(); ++i) {
     if (y[i] == 0 && !zero_is_zero) i < x.shape.size() ? void(y[i] = x.shape[i]) : fail();
     if (y[i] < -1 || (y[i] == -1 && inferred)) fail();
     if (y[i] == -1)
       inferred = &y[i];
     else
-      known = checked_mul(known, y[i], "reshaped elements");
+      known_elements = checked_mul(known_elements, y[i], "reshaped elements");
   }
-  if (inferred && known != 0 && x.elements() % known != 0) fail();
-  if (inferred) *inferred = known ? x.elements() / known : inferred_without_zeros(x.shape, y);
+  if (inferred && known_elements != 0 && x.elements() % known_elements != 0) fail();
+  if (inferred) *inferred = known_elements ? x.elements() / known_elements : infer_without_zeros(x.shape, y);
   if (inferred && *inferred < 0) fail();
   if (element_count(y) != x.elements()) fail();
   node.output(0, x.dtype, y);
@@ -54,13 +54,13 @@ void shape_of_flatten(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {element_count({x.begin(), x.begin() + axis}), element_count({x.begin() + axis, x.end()})});
 }
 
-std::vector<int64_t> given_axes(const ShapeContext& node) {
+std::vector<int64_t> squeeze_axes(const ShapeContext& node) {
   return node.has(1) ? node.host_integers(1) : node.attributes().integers("axes");
 }
 
 void shape_of_squeeze(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const auto axes = checked_axes(node, given_axes(node), x.size());
+  const auto axes = checked_axes(node, squeeze_axes(node), x.size());
   const bool all = !node.has(1) && !node.attributes().has("axes");
   Shape y;
   for (size_t axis = 0; axis < x.size(); ++axis) {
@@ -73,9 +73,9 @@ void shape_of_squeeze(ShapeContext& node) {
 
 void shape_of_unsqueeze(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const auto given = given_axes(node);
+  const auto declared_axes = squeeze_axes(node);
   if (!node.has(1) && !node.attributes().has("axes")) node.fail("axes are missing");
-  auto axes = checked_axes(node, given, x.size() + given.size());
+  auto axes = checked_axes(node, declared_axes, x.size() + declared_axes.size());
   std::sort(axes.begin(), axes.end());
   Shape y = x;
   for (const size_t axis : axes) y.insert(y.begin() + static_cast<std::ptrdiff_t>(axis), 1);
@@ -108,7 +108,7 @@ void shape_of_position(ShapeContext& node) {
 void shape_of_distinct_axes(ShapeContext& node) {
   const int64_t rank = node.host_integer(1);
   std::vector<size_t> axes;
-  for (const int64_t given : node.host_integers(0)) axes.push_back(checked_axis(node, given, static_cast<size_t>(rank)));
+  for (const int64_t declared_axis : node.host_integers(0)) axes.push_back(checked_axis(node, declared_axis, static_cast<size_t>(rank)));
   std::ranges::sort(axes);
   const auto repeated = std::ranges::unique(axes);
   node.output(0, DType::int64, {static_cast<int64_t>(axes.size() - repeated.size())});
@@ -133,15 +133,15 @@ void shape_of_constant(ShapeContext& node) {
 }
 
 void shape_of_bit_cast(ShapeContext& node) {
-  const DType given = node.input(0).dtype;
+  const DType source_dtype = node.input(0).dtype;
   const int64_t number = node.attributes().integer("to");
-  const auto wanted = dtype_from_onnx(number);
-  if (!wanted || !contains(kAny, *wanted))
+  const auto target_dtype = dtype_from_onnx(number);
+  if (!target_dtype || !contains(kAny, *target_dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': BitCast to " +
-                           (wanted ? std::string(name(*wanted)) : "ONNX element type " + std::to_string(number)));
-  if (bits(given) != bits(*wanted))
-    node.fail(std::string(name(given)) + " as " + std::string(name(*wanted)) + ": elements of another size");
-  node.output(0, *wanted, node.input(0).shape);
+                           (target_dtype ? std::string(name(*target_dtype)) : "ONNX element type " + std::to_string(number)));
+  if (bits(source_dtype) != bits(*target_dtype))
+    node.fail(std::string(name(source_dtype)) + " as " + std::string(name(*target_dtype)) + ": elements of another size");
+  node.output(0, *target_dtype, node.input(0).shape);
 }
 
 // The output rank depends on the length of input 1.
@@ -156,87 +156,87 @@ std::optional<size_t> rank_of_squeezed(const Attributes& attributes, bool lists)
 }
 
 // Adds the properties common to all operators that reshape input 0.
-OperatorRow view(OperatorRow row) {
+OperatorRow make_view(OperatorRow row) {
   row.skeleton = Skeleton::view;
   row.lower = lower_copy;
-  row.views = reshaped_view;
+  row.views = reshape_view;
   row.evaluate = evaluate_view;
   return row;
 }
 
 }  // namespace
 
-Rows view_rows() {
+OperatorRows view_operators() {
   const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)}, x_and_axes{value("x", kAny), optional_value("axes", kInt64)};
   const AttributeSchema axes = optional("axes", AttributeKind::integers);
-  return {view({.name = "Identity",
-                .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
-                .shape = shape_like_input,
-                .passes = RowPasses::tensor}),
+  return {make_view({.name = "Identity",
+                     .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
+                     .shape = shape_like_input,
+                     .forwards = ForwardedInput::tensor}),
           // Returns its first input, after the program has checked conditions on the others. The host reads the lists.
-          view({.name = "pumice::Require",
-                .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
-                                      optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
-                           .outputs = y,
-                           .in_place = 0b1},
-                .shape = shape_like_input,
-                .host_inputs = host_bits(1, 2, 3)}),
+          make_view({.name = "pumice::Require",
+                     .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
+                                           optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
+                                .outputs = y,
+                                .in_place = 0b1},
+                     .shape = shape_like_input,
+                     .host_inputs = input_bits(1, 2, 3)}),
           // Returns its first input, checking that the second has the same shape.
-          view({.name = "pumice::Unchanged",
-                .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
-                .shape = shape_of_unchanged}),
+          make_view({.name = "pumice::Unchanged",
+                     .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
+                     .shape = shape_of_unchanged}),
           // Returns its first input: the begins of slices of these sizes on each axis of x, counted from 0.
-          view({.name = "pumice::SliceBegin",
-                .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
-                           .outputs = y,
-                           .attributes = {required("size", AttributeKind::integers)},
-                           .in_place = 0b1},
-                .shape = shape_like_input,
-                .indices = indices_of_begins}),
+          make_view({.name = "pumice::SliceBegin",
+                     .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
+                                .outputs = y,
+                                .attributes = {required("size", AttributeKind::integers)},
+                                .in_place = 0b1},
+                     .shape = shape_like_input,
+                     .indices = slice_begin_bounds}),
           // Returns its first input: indices on an axis of x, which must not be negative.
-          view({.name = "pumice::Indices",
-                .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
-                           .outputs = y,
-                           .attributes = {required("axis", AttributeKind::integer)},
-                           .in_place = 0b1},
-                .shape = shape_like_input,
-                .indices = indices_from_first,
-                .refuses_indices = true}),
-          view({.name = "Reshape",
-                .schema = {.inputs = {value("x", kAny), value("shape", kInt64)},
-                           .outputs = y,
-                           .attributes = {integer("allowzero", 0)},
-                           .in_place = 0b1},
-                .shape = shape_of_reshape,
-                .rank_from = rank_from_list,
-                .host_inputs = host_bits(1),
-                .guess = HostGuess::shape,
-                .passes = RowPasses::elements}),
-          view({.name = "Flatten",
-                .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", 1)}, .in_place = 0b1},
-                .shape = shape_of_flatten,
-                .passes = RowPasses::elements}),
-          view({.name = "Squeeze",
-                .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
-                .shape = shape_of_squeeze,
-                .rank_from = rank_of_squeezed,
-                .host_inputs = host_bits(1),
-                .passes = RowPasses::elements}),
-          view({.name = "Unsqueeze",
-                .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
-                .shape = shape_of_unsqueeze,
-                .rank_from = rank_from_list,
-                .host_inputs = host_bits(1),
-                .passes = RowPasses::elements}),
-          view({.name = "Dropout",
-                .schema = {.inputs = {value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)),
-                                      optional_value("training_mode", kBool)},
-                           .outputs = {value("y", kFloats), unsupported_value("mask")},
-                           .attributes = {optional("seed", AttributeKind::integer)},
-                           .in_place = 0b1},
-                .shape = shape_of_dropout,
-                .host_inputs = host_bits(1, 2),
-                .passes = RowPasses::tensor}),
+          make_view({.name = "pumice::Indices",
+                     .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
+                                .outputs = y,
+                                .attributes = {required("axis", AttributeKind::integer)},
+                                .in_place = 0b1},
+                     .shape = shape_like_input,
+                     .indices = leading_index_bounds,
+                     .rejects_indices = true}),
+          make_view({.name = "Reshape",
+                     .schema = {.inputs = {value("x", kAny), value("shape", kInt64)},
+                                .outputs = y,
+                                .attributes = {integer("allowzero", 0)},
+                                .in_place = 0b1},
+                     .shape = shape_of_reshape,
+                     .rank_from = rank_from_list,
+                     .host_inputs = input_bits(1),
+                     .assumed_values = AssumedHostValues::shape,
+                     .forwards = ForwardedInput::elements}),
+          make_view({.name = "Flatten",
+                     .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", 1)}, .in_place = 0b1},
+                     .shape = shape_of_flatten,
+                     .forwards = ForwardedInput::elements}),
+          make_view({.name = "Squeeze",
+                     .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
+                     .shape = shape_of_squeeze,
+                     .rank_from = rank_of_squeezed,
+                     .host_inputs = input_bits(1),
+                     .forwards = ForwardedInput::elements}),
+          make_view({.name = "Unsqueeze",
+                     .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
+                     .shape = shape_of_unsqueeze,
+                     .rank_from = rank_from_list,
+                     .host_inputs = input_bits(1),
+                     .forwards = ForwardedInput::elements}),
+          make_view({.name = "Dropout",
+                     .schema = {.inputs = {value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)),
+                                           optional_value("training_mode", kBool)},
+                                .outputs = {value("y", kFloats), unsupported_value("mask")},
+                                .attributes = {optional("seed", AttributeKind::integer)},
+                                .in_place = 0b1},
+                     .shape = shape_of_dropout,
+                     .host_inputs = input_bits(1, 2),
+                     .forwards = ForwardedInput::tensor}),
           {.name = "BitCast",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = x, .outputs = y, .attributes = {required("to", AttributeKind::integer)}},
@@ -252,13 +252,13 @@ Rows view_rows() {
                       .attributes = {integer("start", 0), optional("end", AttributeKind::integer)}},
            .shape = shape_of_shape,
            .evaluate = evaluate_shape,
-           .reads_shapes_alone = true},
+           .reads_only_shapes = true},
           {.name = "Size",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = x, .outputs = {value("y", kInt64)}},
            .shape = shape_of_size,
            .evaluate = evaluate_size,
-           .reads_shapes_alone = true},
+           .reads_only_shapes = true},
           // Returns a position in a list of that length, counted from its start. `past`: the position after the end is valid too.
           {.name = "pumice::Position",
            .skeleton = Skeleton::copy,
@@ -266,14 +266,14 @@ Rows view_rows() {
                       .outputs = {value("y", kInt64)},
                       .attributes = {integer("past", 0)}},
            .shape = shape_of_position,
-           .host_inputs = host_bits(0, 1),
+           .host_inputs = input_bits(0, 1),
            .evaluate = evaluate_position},
           // Returns distinct axes of a tensor of that rank, normalised to non-negative values.
           {.name = "pumice::DistinctAxes",
            .skeleton = Skeleton::copy,
            .schema = {.inputs = {value("axes", kInt64), value("rank", kInt64)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_distinct_axes,
-           .host_inputs = host_bits(0, 1),
+           .host_inputs = input_bits(0, 1),
            .evaluate = evaluate_distinct_axes},
           {.name = "Constant",
            .skeleton = Skeleton::copy,

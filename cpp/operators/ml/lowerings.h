@@ -5,9 +5,9 @@
 
 namespace pumice {
 
-void lower_trees(LowerContext& node);
-void lower_trees_of_doubles(LowerContext& node);
+void lower_tree_ensemble(LowerContext& node);
+void lower_tree_ensemble_fp64(LowerContext& node);
 void lower_pairwise_coupling(LowerContext& node);
-void lower_hash_projection(LowerContext& node);
+void lower_lsh_projection(LowerContext& node);
 
 }  // namespace pumice

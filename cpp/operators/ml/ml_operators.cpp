@@ -7,15 +7,15 @@
 namespace pumice {
 namespace {
 
-void shape_of_trees(ShapeContext& node) {
+void shape_of_tree_ensemble(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  const int64_t words = node.input(0).dtype == DType::float64 ? 2 : 1;  // words per number
-  if (nodes.size() != 2 || nodes[1] != 4 + words || nodes[0] < 1)
-    node.fail("nodes of " + std::to_string(4 + words) + " words expected; given " + to_string(nodes));
-  if (entries.size() != 2 || entries[1] != 1 + words)
-    node.fail("entries of " + std::to_string(1 + words) + " words expected; given " + to_string(entries));
+  const int64_t words_per_number = node.input(0).dtype == DType::float64 ? 2 : 1;  // words per number
+  if (nodes.size() != 2 || nodes[1] != 4 + words_per_number || nodes[0] < 1)
+    node.fail("nodes of " + std::to_string(4 + words_per_number) + " words expected; given " + to_string(nodes));
+  if (entries.size() != 2 || entries[1] != 1 + words_per_number)
+    node.fail("entries of " + std::to_string(1 + words_per_number) + " words expected; given " + to_string(entries));
   if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
   if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
   node.output(0, node.input(0).dtype, {x[0], targets});
@@ -30,7 +30,7 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
 }
 
 // Seeds and weights are float32 bits; each index of x's first axis is a part.
-void shape_of_hash_projection(ShapeContext& node) {
+void shape_of_lsh_projection(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
   if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
   if (node.has(2) && node.input(2).shape != Shape{x[0]})
@@ -40,27 +40,28 @@ void shape_of_hash_projection(ShapeContext& node) {
 
 }  // namespace
 
-Rows ml_rows() {
-  const std::vector<AttributeSchema> of_trees{choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
-                                              required("depth", AttributeKind::integer), required("targets", AttributeKind::integer)};
+OperatorRows ml_operators() {
+  const std::vector<AttributeSchema> tree_attributes{choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+                                                     required("depth", AttributeKind::integer),
+                                                     required("targets", AttributeKind::integer)};
   return {
       {.name = "pumice::TreeEnsemble",
        .skeleton = Skeleton::reduce,
        .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
                   .outputs = {value("y", kFloats)},
-                  .attributes = of_trees},
-       .shape = shape_of_trees,
-       .lower = lower_trees,
-       .cut = cut_images,
+                  .attributes = tree_attributes},
+       .shape = shape_of_tree_ensemble,
+       .lower = lower_tree_ensemble,
+       .split = split_batch,
        .epilogue = true},
       {.name = "pumice::TreeEnsemble64",
        .skeleton = Skeleton::reduce,
        .schema = {.inputs = {value("x", set_of(DType::float64)), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
                   .outputs = {value("y", set_of(DType::float64))},
-                  .attributes = of_trees},
-       .shape = shape_of_trees,
-       .lower = lower_trees_of_doubles,
-       .cut = cut_images},
+                  .attributes = tree_attributes},
+       .shape = shape_of_tree_ensemble,
+       .lower = lower_tree_ensemble_fp64,
+       .split = split_batch},
       {.name = "pumice::PairwiseCoupling",
        .skeleton = Skeleton::scan,
        .schema = {.inputs = {value("pairs", kFloats)},
@@ -69,15 +70,15 @@ Rows ml_rows() {
                   .min_rank = 2},
        .shape = shape_of_pairwise_coupling,
        .lower = lower_pairwise_coupling,
-       .cut = cut_images},
+       .split = split_batch},
       {.name = "pumice::HashProjection",
        .skeleton = Skeleton::scan,
        .schema = {.inputs = {value("seeds", set_of(DType::uint32)), value("x", kIntegers),
                              optional_value("weights", set_of(DType::uint32))},
                   .outputs = {value("bits", kInt32)}},
-       .shape = shape_of_hash_projection,
-       .lower = lower_hash_projection,
-       .strides = RowStrides::any_in}};
+       .shape = shape_of_lsh_projection,
+       .lower = lower_lsh_projection,
+       .strides = StrideSupport::any_in}};
 }
 
 }  // namespace pumice

@@ -8,22 +8,23 @@
 namespace pumice {
 
 void lower_pairwise_coupling(LowerContext& node) {
-  constexpr int64_t kRounds = 100, kMostAlone = 8;  // maximum number of iterations; maximum number of classes for a single invocation
-  constexpr double kEnough = 0.005;                 // convergence threshold, divided by the number of classes
+  constexpr int64_t kMaxIterations = 100,
+                    kMaxClassesPerInvocation = 8;  // maximum number of iterations; maximum number of classes for a single invocation
+  constexpr double kTolerance = 0.005;             // convergence threshold, divided by the number of classes
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const int64_t rows = y.shape[0], classes = y.shape[1];
   if (rows == 0) return;
-  const int64_t members = classes <= kMostAlone ? 1 : 64, held = ceil_div(classes, members);
-  node.check_loops(held * classes + kRounds * (2 * held + 2) * classes);
+  const int64_t members = classes <= kMaxClassesPerInvocation ? 1 : 64, classes_per_member = ceil_div(classes, members);
+  node.check_loops(classes_per_member * classes + kMaxIterations * (2 * classes_per_member + 2) * classes);
   Macros macros = element_macros("x", x.dtype);
-  macros.emplace_back("ALONE", members == 1 ? "1" : "0");
+  macros.emplace_back("ONE_THREAD_PER_ITEM", members == 1 ? "1" : "0");
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   append(element_macros("y", y.dtype));
-  append(width_macros("float"));
+  append(int64_fp64_macros("float"));
   StepBuilder step(node.kernel("pairwise_coupling.comp", x.dtype, macros));
   step.bind("x", dense_input(node, 0)).bind("y", node.out(0));
   step.bind("a", node.temporary(TensorDesc(DType::float32, {rows, 3, classes}).bytes()));
-  step.set("rows", rows).set("classes", classes).set("rounds", kRounds).set("enough", kEnough / static_cast<double>(classes));
+  step.set("rows", rows).set("classes", classes).set("rounds", kMaxIterations).set("tolerance", kTolerance / static_cast<double>(classes));
   node.add((members == 1 ? step.threads(static_cast<uint64_t>(rows)) : step.groups(static_cast<uint64_t>(rows))).build());
 }
 

@@ -5,13 +5,13 @@
 
 namespace pumice {
 
-void lower_trees(LowerContext& node) {
+void lower_tree_ensemble(LowerContext& node) {
   const TensorDesc &x = node.input(0), &nodes = node.input(1), &entries = node.input(2), &roots = node.input(3);
   const std::string fold = node.attributes->text("aggregate_function");
   const int64_t depth = node.attributes->integer("depth");
   node.check_loops(roots.elements() * (depth + 1));
   const Macros macros = {{"FOLD", fold == "SUM" ? "0" : fold == "AVERAGE" ? "1" : fold == "MIN" ? "2" : "3"}};
-  add_each_float(node, 0, "tree_ensemble.comp", macros, [&](StepBuilder& step) {
+  add_dense_float_output(node, 0, "tree_ensemble.comp", macros, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("nodes", dense_input(node, 1)).bind("entries", dense_input(node, 2));
     step.bind("roots", dense_input(node, 3)).set("features", x.shape[1]).set("targets", node.output(0).shape[1]);
     step.set("trees", roots.elements()).set("depth", depth).set("node_count", nodes.shape[0]).set("entry_count", entries.shape[0]);
@@ -19,7 +19,7 @@ void lower_trees(LowerContext& node) {
 }
 
 // fp64: thresholds and weights have two words. No epilogue.
-void lower_trees_of_doubles(LowerContext& node) {
+void lower_tree_ensemble_fp64(LowerContext& node) {
   const TensorDesc &x = node.input(0), &nodes = node.input(1), &entries = node.input(2), &roots = node.input(3), &y = node.output(0);
   if (y.elements() == 0) return;
   node.check_arithmetic(DType::float64);

@@ -7,7 +7,7 @@ namespace pumice {
 
 // OperatorRow::form for lower_softmax(), with the numbering of softmax.comp, and for lower_layer_norm().
 enum SoftmaxForm : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
-enum LayerNormForm : uint8_t { kPlainNorm, kCentredNorm };
+enum LayerNormForm : uint8_t { kRmsNorm, kLayerNorm };
 
 void lower_softmax(LowerContext& node);
 void lower_instance_norm(LowerContext& node);

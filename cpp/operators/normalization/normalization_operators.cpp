@@ -61,95 +61,95 @@ void shape_of_lrn(ShapeContext& node) {
   shape_like_input(node);
 }
 
-void cut_before_axis(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const int bound = counted_axis(node.attributes->integer("axis", -1), node.input(kData).rank());
-  cut_others(node, axes, [&](int axis) { return axis >= bound; });
+void split_before_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const int fixed_axis = normalize_axis(node.attributes->integer("axis", -1), node.input(kData).rank());
+  split_all_but(node, axes, [&](int axis) { return axis >= fixed_axis; });
 }
 
-void cut_beside_listed(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_all_but_listed(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
-  std::vector<int> bound;
-  for (const int64_t axis : node.attributes->integers("axes", {0, 2, 3})) bound.push_back(counted_axis(axis, rank));
-  cut_others(node, axes, [&](int axis) { return std::ranges::find(bound, axis) != bound.end(); });
+  std::vector<int> fixed_axes;
+  for (const int64_t axis : node.attributes->integers("axes", {0, 2, 3})) fixed_axes.push_back(normalize_axis(axis, rank));
+  split_all_but(node, axes, [&](int axis) { return std::ranges::find(fixed_axes, axis) != fixed_axes.end(); });
 }
 
-void cut_beside_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_others(node, axes, [](int axis) { return axis == 1; });
+void split_all_but_channels(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_all_but(node, axes, [](int axis) { return axis == 1; });
 }
 
 // Scale and similar inputs are per-channel vectors and are split with the channels.
-void follow_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
-  for (CutAxis& cut : axes) {
-    if (cut.inputs[kData] != 1) continue;
-    cut.packs_vectors = true;
+void split_channel_vectors(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  for (SplitAxis& split : axes) {
+    if (split.inputs[kData] != 1) continue;
+    split.packs_vectors = true;
     for (size_t i = 1; i < node.inputs.size() && i < 5; ++i)
-      if (node.has_input(i) && node.input(i).rank() == 1) cut.inputs[i] = 0;
+      if (node.has_input(i) && node.input(i).rank() == 1) split.inputs[i] = 0;
   }
 }
 
-void cut_batch_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_others(node, axes, [](int) { return false; });
-  follow_channels(node, axes);
+void split_batch_norm(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_all_but(node, axes, [](int) { return false; });
+  split_channel_vectors(node, axes);
 }
 
 // Statistics are per plane, so planes are not split.
-void cut_instance_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_planes(node, axes);
-  follow_channels(node, axes);
+void split_instance_norm(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_batch_and_channels(node, axes);
+  split_channel_vectors(node, axes);
 }
 
 // Splits by batch and, if scale and bias have one value per channel, by whole channel groups.
-void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_images(node, axes);
+void split_group_norm(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_batch(node, axes);
   const int64_t channels = node.input(kData).shape[1], groups = node.attributes->integer("num_groups", 1);
   if (groups < 2 || node.input(1).elements() != channels || node.input(2).elements() != channels) return;
-  CutAxis& cut = axes.emplace_back(own_axis(node, 1));
-  cut.inputs[1] = cut.inputs[2] = 0;
-  cut.size = groups, cut.unit = channels / groups;
-  cut.counts = "num_groups";
-  cut.packs_vectors = true;
+  SplitAxis& split = axes.emplace_back(make_split_axis(node, 1));
+  split.inputs[1] = split.inputs[2] = 0;
+  split.size = groups, split.unit = channels / groups;
+  split.counts = "num_groups";
+  split.packs_vectors = true;
 }
 
-bool is_along_rows(const Attributes& attributes, size_t rank) {
+bool is_last_axis(const Attributes& attributes, size_t rank) {
   const int64_t axis = attributes.integer("axis", -1);
   return rank > 0 && (axis == -1 || axis == static_cast<int64_t>(rank) - 1);
 }
 
-OperatorRow along_rows(OperatorRow row) {
-  row.is_softmax = is_along_rows;
+OperatorRow mark_softmax(OperatorRow row) {
+  row.is_softmax = is_last_axis;
   return row;
 }
 
-OperatorRow softmax(std::string_view name, SoftmaxForm form, DTypeSet dtypes) {
+OperatorRow softmax_operator(std::string_view name, SoftmaxForm form, DTypeSet dtypes) {
   return {.name = name,
           .skeleton = Skeleton::reduce,
           .schema = {.inputs = {value("x", dtypes)}, .outputs = {value("y", dtypes)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
           .shape = shape_of_softmax,
           .lower = lower_softmax,
           .form = form,
-          .strides = RowStrides::packed,
-          .cut = cut_beside_axis,
-          .narrow_inputs = 1};
+          .strides = StrideSupport::packed,
+          .split = split_all_but_axis,
+          .half_inputs = 1};
 }
 
 }  // namespace
 
-Rows normalization_rows() {
+OperatorRows normalization_operators() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {along_rows(softmax("Softmax", kSoftmax, kReals)),
-          softmax("LogSoftmax", kLogSoftmax, kReals),
+  return {mark_softmax(softmax_operator("Softmax", kSoftmax, kReals)),
+          softmax_operator("LogSoftmax", kLogSoftmax, kReals),
           {.name = "InstanceNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
            .shape = shape_of_channel_norm<3>,
            .lower = lower_instance_norm,
            .pack = pack_instance_norm,
-           .strides = RowStrides::image,
-           .cut = cut_instance_norms,
-           .narrow_inputs = 1,
-           .stores_either = true,
+           .strides = StrideSupport::image,
+           .split = split_instance_norm,
+           .half_inputs = 1,
+           .stores_fp32_or_half = true,
            .epilogue = true,
            .residual = [](const Attributes&, const TensorDesc&) { return true; }},
           {.name = "BatchNormalization",
@@ -163,10 +163,10 @@ Rows normalization_rows() {
            .shape = shape_of_channel_norm<5>,
            .lower = lower_batch_norm,
            .pack = pack_batch_norm,
-           .strides = RowStrides::image,
-           .cut = cut_batch_norms,
-           .narrow_inputs = 1,
-           .stores_either = true,
+           .strides = StrideSupport::image,
+           .split = split_batch_norm,
+           .half_inputs = 1,
+           .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "LayerNormalization",
            .skeleton = Skeleton::reduce,
@@ -176,12 +176,12 @@ Rows normalization_rows() {
                       .min_rank = 1},
            .shape = shape_of_layer_norm,
            .lower = lower_layer_norm,
-           .form = kCentredNorm,
+           .form = kLayerNorm,
            .pack = pack_layer_norm,
-           .strides = RowStrides::packed,
-           .cut = cut_before_axis,
-           .narrow_inputs = 1,
-           .stores_either = true,
+           .strides = StrideSupport::packed,
+           .split = split_before_axis,
+           .half_inputs = 1,
+           .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "RMSNormalization",
            .skeleton = Skeleton::reduce,
@@ -191,14 +191,14 @@ Rows normalization_rows() {
                       .min_rank = 1},
            .shape = shape_of_layer_norm,
            .lower = lower_layer_norm,
-           .form = kPlainNorm,
+           .form = kRmsNorm,
            .pack = pack_layer_norm,
-           .strides = RowStrides::packed,
-           .cut = cut_before_axis,
-           .narrow_inputs = 1,
-           .stores_either = true,
+           .strides = StrideSupport::packed,
+           .split = split_before_axis,
+           .half_inputs = 1,
+           .stores_fp32_or_half = true,
            .epilogue = true},
-          softmax("Hardmax", kHardmax, kFloats),
+          softmax_operator("Hardmax", kHardmax, kFloats),
           {.name = "GroupNormalization",
            .skeleton = Skeleton::reduce,
            .schema = {.inputs = {floats("x"), floats("scale"), floats("bias")},
@@ -208,10 +208,10 @@ Rows normalization_rows() {
            .shape = shape_of_group_norm,
            .lower = lower_group_norm,
            .pack = pack_instance_norm,
-           .strides = RowStrides::packed,
-           .cut = cut_group_norms,
-           .narrow_inputs = 1,
-           .stores_either = true,
+           .strides = StrideSupport::packed,
+           .split = split_group_norm,
+           .half_inputs = 1,
+           .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "MeanVarianceNormalization",
            .skeleton = Skeleton::reduce,
@@ -219,8 +219,8 @@ Rows normalization_rows() {
                {.inputs = x, .outputs = y, .attributes = {{"axes", AttributeKind::integers, std::vector<int64_t>{0, 2, 3}}}, .min_rank = 1},
            .shape = shape_over_axes,
            .lower = lower_mean_variance_norm,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_listed,
+           .strides = StrideSupport::packed,
+           .split = split_all_but_listed,
            .epilogue = true},
           {.name = "LpNormalization",
            .skeleton = Skeleton::reduce,
@@ -230,8 +230,8 @@ Rows normalization_rows() {
                       .min_rank = 1},
            .shape = shape_of_softmax,
            .lower = lower_lp_norm,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_axis,
+           .strides = StrideSupport::packed,
+           .split = split_all_but_axis,
            .epilogue = true},
           {.name = "LRN",
            .skeleton = Skeleton::window,
@@ -241,8 +241,8 @@ Rows normalization_rows() {
                       .min_rank = 2},
            .shape = shape_of_lrn,
            .lower = lower_lrn,
-           .strides = RowStrides::packed,
-           .cut = cut_beside_channels,
+           .strides = StrideSupport::packed,
+           .split = split_all_but_channels,
            .epilogue = true}};
 }
 

@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-enum QuantizeForm : uint8_t { kDequantizes, kQuantizes };  // OperatorRow::form for lower_quantize()
+enum QuantizeForm : uint8_t { kDequantize, kQuantize };  // OperatorRow::form for lower_quantize()
 
 void lower_quantize(LowerContext& node);
 void lower_dynamic_quantize(LowerContext& node);

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
+constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kLowBit & ~set_of(DType::float8_e8m0fnu));
 constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
 
 // Scale and zero point are scalars, vectors along the axis, or per block of `block_size` along it.
@@ -31,7 +31,7 @@ void check_scales(const ShapeContext& node) {
 }
 
 // dtype given by 'output_dtype'; none if it is 0.
-std::optional<DType> stated_dtype(const ShapeContext& node) {
+std::optional<DType> declared_dtype(const ShapeContext& node) {
   const int64_t number = node.attributes().integer("output_dtype", 0);
   if (number == 0) return {};
   if (const auto dtype = dtype_from_onnx(number)) return dtype;
@@ -40,10 +40,10 @@ std::optional<DType> stated_dtype(const ShapeContext& node) {
 
 void shape_of_quantize(ShapeContext& node) {
   check_scales(node);
-  const auto stated = stated_dtype(node);
-  const DType dtype = node.has(2) ? node.input(2).dtype : stated.value_or(DType::uint8);
-  if (stated && *stated != dtype)
-    node.fail("'output_dtype' is " + std::string(name(*stated)) + " and the zero point is " + std::string(name(dtype)));
+  const auto declared = declared_dtype(node);
+  const DType dtype = node.has(2) ? node.input(2).dtype : declared.value_or(DType::uint8);
+  if (declared && *declared != dtype)
+    node.fail("'output_dtype' is " + std::string(name(*declared)) + " and the zero point is " + std::string(name(dtype)));
   if (!contains(kQuantized, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': QuantizeLinear to " + std::string(name(dtype)) + "; it can be " +
                            names(kQuantized));
@@ -52,7 +52,7 @@ void shape_of_quantize(ShapeContext& node) {
 
 void shape_of_dequantize(ShapeContext& node) {
   check_scales(node);
-  const DType dtype = stated_dtype(node).value_or(node.input(1).dtype);
+  const DType dtype = declared_dtype(node).value_or(node.input(1).dtype);
   if (!contains(kFloats, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': DequantizeLinear to " + std::string(name(dtype)) + "; it can be " +
                            names(kFloats));
@@ -66,22 +66,22 @@ void shape_of_dynamic_quantize(ShapeContext& node) {
 }
 
 // Scale and zero point are scalars or follow one axis, possibly in blocks.
-void cut_quantizations(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_quantize(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& x = node.input(kData);
-  const bool one = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;
-  const int along = counted_axis(node.attributes->integer("axis", 1), x.rank());
-  cut_others(node, axes, [&](int axis) { return blocks && axis == along; });
-  for (CutAxis& cut : axes)
-    for (size_t i = 1; i < node.inputs.size() && !one; ++i) {
+  const bool is_scalar = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;
+  const int along = normalize_axis(node.attributes->integer("axis", 1), x.rank());
+  split_all_but(node, axes, [&](int axis) { return blocks && axis == along; });
+  for (SplitAxis& split : axes)
+    for (size_t i = 1; i < node.inputs.size() && !is_scalar; ++i) {
       if (!node.has_input(i)) continue;
-      if (blocks) cut.inputs[i] = cut.inputs[kData];
-      if (!blocks && cut.inputs[kData] == along) cut.inputs[i] = 0;
+      if (blocks) split.inputs[i] = split.inputs[kData];
+      if (!blocks && split.inputs[kData] == along) split.inputs[i] = 0;
     }
 }
 
 }  // namespace
 
-Rows quantize_rows() {
+OperatorRows quantize_operators() {
   const std::vector<AttributeSchema> attributes{integer("axis", 1), integer("block_size", 0), integer("output_dtype", 0)};
   auto quantize_attributes = attributes;
   quantize_attributes.push_back(integer("saturate", 1));
@@ -94,11 +94,11 @@ Rows quantize_rows() {
                   .attributes = quantize_attributes},
        .shape = shape_of_quantize,
        .lower = lower_quantize,
-       .form = kQuantizes,
+       .form = kQuantize,
        .scaled_expression = "round_even(divide(f32(x), s)) + zero",
        .pack = pack_quantize,
-       .strides = RowStrides::packed,
-       .cut = cut_quantizations},
+       .strides = StrideSupport::packed,
+       .split = split_quantize},
       {.name = "DequantizeLinear",
        .skeleton = Skeleton::map,
        .schema = {.inputs = {value("x", kDequantized, 'T'), value("scale", kFloats), optional_value("zero", kDequantized, 'T')},
@@ -106,20 +106,20 @@ Rows quantize_rows() {
                   .attributes = attributes},
        .shape = shape_of_dequantize,
        .lower = lower_quantize,
-       .form = kDequantizes,
+       .form = kDequantize,
        .scaled_expression = "f32(i32(x) - zero) * s",
        .pack = pack_quantize,
-       .strides = RowStrides::packed,
-       .cut = cut_quantizations},
+       .strides = StrideSupport::packed,
+       .split = split_quantize},
       {.name = "DynamicQuantizeLinear",
        .skeleton = Skeleton::map,
        .schema = {.inputs = {value("x", kFloats)},
                   .outputs = {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
        .shape = shape_of_dynamic_quantize,
        .lower = lower_dynamic_quantize,
-       .strides = RowStrides::packed,
+       .strides = StrideSupport::packed,
        .overflows = true,
-       .mixes_floats = true}};
+       .mixed_precision = true}};
 }
 
 }  // namespace pumice

@@ -14,7 +14,7 @@ void check_state(const ShapeContext& node) {
   check_vector(node, 0, 4, "a state");
 }
 
-DType stated_dtype(const ShapeContext& node, DTypeSet possible) {
+DType declared_dtype(const ShapeContext& node, DTypeSet possible) {
   const int64_t number = node.attributes().integer("dtype");
   const auto dtype = dtype_from_onnx(number);
   if (dtype && contains(possible, *dtype)) return *dtype;
@@ -25,17 +25,17 @@ DType stated_dtype(const ShapeContext& node, DTypeSet possible) {
 
 void shape_of_random(ShapeContext& node) {
   check_state(node);
-  node.output(0, stated_dtype(node, kReals), node.host_integers(1));
+  node.output(0, declared_dtype(node, kReals), node.host_integers(1));
 }
 
 // The probability is a scalar, or has one value per element.
 void shape_of_random_mask(ShapeContext& node) {
   check_state(node);
   const Shape& p = node.input(1).shape;
-  const Shape made = node.has(2) ? node.host_integers(2) : p;
-  if (made != p && element_count(p) != 1)
-    node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(made) + "; one or as many expected");
-  node.output(0, DType::bool_, made);
+  const Shape mask_shape = node.has(2) ? node.host_integers(2) : p;
+  if (mask_shape != p && element_count(p) != 1)
+    node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(mask_shape) + "; one or as many expected");
+  node.output(0, DType::bool_, mask_shape);
 }
 
 void shape_of_random_state(ShapeContext& node) {
@@ -50,7 +50,7 @@ void shape_of_multinomial(ShapeContext& node) {
   const Shape& x = node.input(1).shape;
   if (samples < 1) node.fail("'sample_size' of at least 1 expected; given " + std::to_string(samples));
   if (x.size() != 2 || x[1] < 1) node.fail("[batch, classes] with at least one class expected; given " + to_string(x));
-  node.output(0, stated_dtype(node, kIndices), {x[0], samples});
+  node.output(0, declared_dtype(node, kIndices), {x[0], samples});
 }
 
 // Adds the properties common to all distributions: the first input is the state, and every node has its own stream.
@@ -61,32 +61,32 @@ OperatorRow random_row(RandomKind kind, OperatorRow row) {
   row.schema.attributes.push_back(optional("key", AttributeKind::integer));
   row.lower = lower_random;
   row.form = static_cast<int>(kind);
-  row.mixes_floats = true;
+  row.mixed_precision = true;
   return row;
 }
 
 }  // namespace
 
-Rows random_rows() {
+OperatorRows random_operators() {
   const ValueRole shape = value("shape", kInt64);
-  Rows rows;
+  OperatorRows rows;
   rows.push_back(random_row(
       RandomKind::uniform,
       {.name = "pumice::RandomUniform",
        .schema = {.inputs = {shape}, .outputs = {value("y", kReals)}, .attributes = {integer("dtype", 1), real("low", 0), real("high", 1)}},
        .shape = shape_of_random,
-       .host_inputs = host_bits(1)}));
+       .host_inputs = input_bits(1)}));
   rows.push_back(random_row(RandomKind::normal, {.name = "pumice::RandomNormal",
                                                  .schema = {.inputs = {shape},
                                                             .outputs = {value("y", kReals)},
                                                             .attributes = {integer("dtype", 1), real("mean", 0), real("scale", 1)}},
                                                  .shape = shape_of_random,
-                                                 .host_inputs = host_bits(1)}));
+                                                 .host_inputs = input_bits(1)}));
   rows.push_back(random_row(RandomKind::mask, {.name = "pumice::RandomMask",
                                                .schema = {.inputs = {value("probability", kFloats), optional_value("shape", kInt64)},
                                                           .outputs = {value("y", kBool)}},
                                                .shape = shape_of_random_mask,
-                                               .host_inputs = host_bits(2)}));
+                                               .host_inputs = input_bits(2)}));
   rows.push_back(random_row(RandomKind::state, {.name = "pumice::RandomState",
                                                 .schema = {.inputs = {value("number", kInt32)}, .outputs = {value("y", kState)}},
                                                 .shape = shape_of_random_state}));

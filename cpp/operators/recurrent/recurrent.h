@@ -23,10 +23,10 @@ bool is_recurrent(const OperatorRow& row);
 // after the forward one. An input is separate if its backward tensor is present, an output if its bit is set in `apart`. With `rows_first`,
 // Y of layout 0 is [steps, batch, directions, units].
 inline constexpr size_t kBackward = 3;
-inline constexpr const char *kApart = "apart", *kRowsFirst = "rows_first";
+inline constexpr const char *kSeparateDirections = "separate_directions", *kBatchBeforeDirections = "batch_before_directions";
 inline constexpr size_t kInitialStates[] = {5, 6};  // inputs of the hidden and cell states
 
-bool is_apart(const Attributes& attributes, size_t output);
+bool has_separate_output(const Attributes& attributes, size_t output);
 // Direction axis of Y or of states.
 constexpr size_t direction_axis(bool batch_first, bool is_y) {
   return (batch_first ? 1 : 0) + (is_y ? 1 : 0);

@@ -16,18 +16,19 @@ struct Activation {
   std::optional<double> alpha, beta;  // defaults; nullopt: no such parameter
 };
 
-Activation activation_of(std::string_view node, const std::string& name) {
-  static const std::map<std::string_view, Activation> own = {{"Affine", {"alpha * x + beta", 1, 0}},
-                                                             {"ScaledTanh", {"alpha * tanh(beta * x)", 1, 1}},
-                                                             {"pumice::Relu6", {"min(max(x, 0), 6)", {}, {}}},
-                                                             {"ThresholdedRelu", {"x >= alpha || isnan(x) ? x : 0", 1, {}}}};
-  if (const auto found = own.find(name); found != own.end()) return found->second;
-  constexpr std::string_view kRows[] = {"Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus"};
-  if (std::find(std::begin(kRows), std::end(kRows), name) == std::end(kRows)) {
-    std::string known;
-    for (const std::string_view row : kRows) known += std::string(row) + ", ";
-    for (const auto& [other, activation] : own) known += std::string(other) + ", ";
-    throw UnsupportedError("node '" + std::string(node) + "': activation '" + name + "'; there are " + known.substr(0, known.size() - 2));
+Activation find_activation(std::string_view node, const std::string& name) {
+  static const std::map<std::string_view, Activation> custom = {{"Affine", {"alpha * x + beta", 1, 0}},
+                                                                {"ScaledTanh", {"alpha * tanh(beta * x)", 1, 1}},
+                                                                {"pumice::Relu6", {"min(max(x, 0), 6)", {}, {}}},
+                                                                {"ThresholdedRelu", {"x >= alpha || isnan(x) ? x : 0", 1, {}}}};
+  if (const auto found = custom.find(name); found != custom.end()) return found->second;
+  constexpr std::string_view kOperators[] = {"Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus"};
+  if (std::find(std::begin(kOperators), std::end(kOperators), name) == std::end(kOperators)) {
+    std::string supported;
+    for (const std::string_view row : kOperators) supported += std::string(row) + ", ";
+    for (const auto& [other, activation] : custom) supported += std::string(other) + ", ";
+    throw UnsupportedError("node '" + std::string(node) + "': activation '" + name + "'; there are " +
+                           supported.substr(0, supported.size() - 2));
   }
   const OperatorRow& row = *find_operator(name);
   Activation activation{row.expression, {}, {}};
@@ -39,17 +40,17 @@ Activation activation_of(std::string_view node, const std::string& name) {
 }
 
 // Assigns parameters in order to the activations that have them.
-class Numbers {
+class ActivationParameters {
  public:
-  explicit Numbers(std::vector<double> given) : given_(std::move(given)) {}
+  explicit ActivationParameters(std::vector<double> values) : values_(std::move(values)) {}
   void take(std::string_view name, const std::optional<double>& fallback, std::map<std::string, Expression>& replacements) {
     if (!fallback) return;
-    replacements.emplace(name, Expression::literal(next_ < given_.size() ? given_[next_] : *fallback));
+    replacements.emplace(name, Expression::literal(next_ < values_.size() ? values_[next_] : *fallback));
     ++next_;
   }
 
  private:
-  std::vector<double> given_;
+  std::vector<double> values_;
   size_t next_ = 0;
 };
 
@@ -65,8 +66,8 @@ bool is_recurrent(const OperatorRow& row) {
   return row.lower == lower_recurrent;
 }
 
-bool is_apart(const Attributes& attributes, size_t output) {
-  return has_bit(static_cast<uint32_t>(attributes.integer(kApart, 0)), output);
+bool has_separate_output(const Attributes& attributes, size_t output) {
+  return has_bit(static_cast<uint32_t>(attributes.integer(kSeparateDirections, 0)), output);
 }
 
 int64_t recurrent_directions(const Attributes& attributes) {
@@ -76,27 +77,28 @@ int64_t recurrent_directions(const Attributes& attributes) {
 std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes) {
   const RecurrentCell& cell = recurrent_cell(form);
   const auto directions = static_cast<size_t>(recurrent_directions(attributes));
-  const size_t own = cell.activations.size();
+  const size_t per_direction = cell.activations.size();
   std::vector<std::string> names;
   if (const auto found = attributes.all().find("activations"); found != attributes.all().end())
     names = std::get<std::vector<std::string>>(found->second);
   if (names.empty())
     for (size_t d = 0; d < directions; ++d) names.insert(names.end(), cell.activations.begin(), cell.activations.end());
-  if (names.size() != own * directions)
+  if (names.size() != per_direction * directions)
     throw GraphError(std::string(node),
-                     "'activations': " + std::to_string(own * directions) + " expected; given " + std::to_string(names.size()));
-  Numbers alphas(attributes.reals("activation_alpha")), betas(attributes.reals("activation_beta"));
-  std::vector<std::array<std::string, 2>> texts(own);
+                     "'activations': " + std::to_string(per_direction * directions) + " expected; given " + std::to_string(names.size()));
+  ActivationParameters alphas(attributes.reals("activation_alpha")), betas(attributes.reals("activation_beta"));
+  std::vector<std::array<std::string, 2>> expressions(per_direction);
   for (size_t i = 0; i < names.size(); ++i) {
-    const Activation activation = activation_of(node, names[i]);
+    const Activation activation = find_activation(node, names[i]);
     std::map<std::string, Expression> replacements;
     alphas.take("alpha", activation.alpha, replacements);
     betas.take("beta", activation.beta, replacements);
-    texts[i % own][i / own] = Expression::parse(activation.expression).substitute(replacements).glsl({{"x", ExprType::f32}});
+    expressions[i % per_direction][i / per_direction] =
+        Expression::parse(activation.expression).substitute(replacements).glsl({{"x", ExprType::f32}});
   }
   if (directions == 1)
-    for (auto& text : texts) text[1] = text[0];
-  return texts;
+    for (auto& activation_glsl : expressions) activation_glsl[1] = activation_glsl[0];
+  return expressions;
 }
 
 }  // namespace pumice

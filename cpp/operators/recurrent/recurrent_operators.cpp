@@ -1,6 +1,6 @@
 // Operator rows of recurrent layers.
-#include "operators/geometry/index_bounds.h"
 #include "operators/common/split_axes.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/recurrent/lowerings.h"
 #include "operators/recurrent/recurrent.h"
 #include "operators/table/row_builders.h"
@@ -8,18 +8,18 @@
 namespace pumice {
 namespace {
 
-void check_shape_of(const ShapeContext& node, size_t input, const Shape& expected, std::string_view what) {
+void check_shape_of(const ShapeContext& node, size_t input, const Shape& expected, std::string_view description) {
   if (node.has(input) && node.input(input).shape != expected)
-    node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
+    node.fail(std::string(description) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
 
 // Checks the states of both directions, which are in one tensor or in separate ones.
-void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view what) {
+void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view description) {
   if (node.has(input + kBackward)) {
     expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
-    check_shape_of(node, input + kBackward, expected, std::string(what) + " of the second direction");
+    check_shape_of(node, input + kBackward, expected, std::string(description) + " of the second direction");
   }
-  check_shape_of(node, input, expected, what);
+  check_shape_of(node, input, expected, description);
 }
 
 void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) {
@@ -44,18 +44,18 @@ void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) 
     node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
   recurrent_activations(form, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
-  const bool rows_first = attributes.integer(kRowsFirst, 0) != 0;
-  const auto give = [&](size_t i, Shape shape) {
-    if (is_apart(attributes, i)) {
+  const bool batch_before_directions = attributes.integer(kBatchBeforeDirections, 0) != 0;
+  const auto set_output = [&](size_t i, Shape shape) {
+    if (has_separate_output(attributes, i)) {
       shape[direction_axis(batch_first, i == 0)] = 1;
       node.output(i + kBackward, dtype, shape);
     }
     node.output(i, dtype, std::move(shape));
   };
-  give(0, batch_first  ? Shape{batch, steps, directions, units}
-          : rows_first ? Shape{steps, batch, directions, units}
-                       : Shape{steps, directions, batch, units});
-  for (size_t i = 1; i < outputs; ++i) give(i, state);
+  set_output(0, batch_first               ? Shape{batch, steps, directions, units}
+                : batch_before_directions ? Shape{steps, batch, directions, units}
+                                          : Shape{steps, directions, batch, units});
+  for (size_t i = 1; i < outputs; ++i) set_output(i, state);
 }
 
 void shape_of_lstm(ShapeContext& node) {
@@ -75,38 +75,38 @@ uint64_t recurrent_flop(const LowerContext& node) {
 }
 
 // Sequences of a batch are independent.
-void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_recurrent(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const bool batch_first = node.attributes->integer("layout", 0) != 0;
   const int in = batch_first ? 0 : 1;
-  CutAxis& cut = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kWhole));
-  cut.inputs[kData] = in;
+  SplitAxis& split = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kNotSplit));
+  split.inputs[kData] = in;
   for (const size_t state : kInitialStates)
     for (const size_t i : {state, state + kBackward})
-      if (node.has_input(i)) cut.inputs[i] = in;
-  if (node.has_input(4)) cut.inputs[4] = 0;
-  const int in_results = node.attributes->integer(kRowsFirst, 0) != 0 ? 1 : 2;
+      if (node.has_input(i)) split.inputs[i] = in;
+  if (node.has_input(4)) split.inputs[4] = 0;
+  const int in_results = node.attributes->integer(kBatchBeforeDirections, 0) != 0 ? 1 : 2;
   for (size_t j = 0; j < node.outputs.size(); ++j)
-    cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
+    split.outputs.push_back(!node.has_output(j) ? kNotSplit : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
 }
 
 // Adds the properties common to all recurrent layers.
-OperatorRow layer(OperatorRow row) {
+OperatorRow recurrent_operator(OperatorRow row) {
   row.skeleton = Skeleton::scan;
   row.schema.min_rank = row.schema.max_rank = 3;
   row.lower = lower_recurrent;
   row.flop = recurrent_flop;
   row.pack = pack_recurrent;
-  row.indices = lengths_of_steps;
-  row.strides = RowStrides::packed;
-  row.cut = cut_recurrences;
-  row.wide_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
-  row.wide_outputs = (1 << 2 * kBackward) - 1;
+  row.indices = rnn_length_bounds;
+  row.strides = StrideSupport::packed;
+  row.split = split_recurrent;
+  row.fp32_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+  row.fp32_outputs = (1 << 2 * kBackward) - 1;
   return row;
 }
 
 }  // namespace
 
-Rows recurrent_rows() {
+OperatorRows recurrent_operators() {
   const auto floats = [](std::string_view name) { return optional_value(name, kFloats, 'T'); };
   const std::vector<ValueRole> inputs{value("x", kFloats, 'T'),
                                       value("w", kFloats, 'T'),
@@ -128,18 +128,18 @@ Rows recurrent_rows() {
   auto lstm_attributes = attributes, gru_attributes = attributes;
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
-  return {layer({.name = "LSTM",
-                 .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
-                 .shape = shape_of_lstm,
-                 .form = kLstmCell}),
-          layer({.name = "GRU",
-                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
-                 .shape = shape_of_gru,
-                 .form = kGruCell}),
-          layer({.name = "RNN",
-                 .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
-                 .shape = shape_of_rnn,
-                 .form = kRnnCell})};
+  return {recurrent_operator({.name = "LSTM",
+                              .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
+                              .shape = shape_of_lstm,
+                              .form = kLstmCell}),
+          recurrent_operator({.name = "GRU",
+                              .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
+                              .shape = shape_of_gru,
+                              .form = kGruCell}),
+          recurrent_operator({.name = "RNN",
+                              .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
+                              .shape = shape_of_rnn,
+                              .form = kRnnCell})};
 }
 
 }  // namespace pumice

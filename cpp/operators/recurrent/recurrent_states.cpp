@@ -11,32 +11,34 @@ namespace {
 constexpr int64_t kNone = -1;
 
 // A dispatch that copies between a layer's memory and its state tensors.
-class StateStep {
+class StateCopy {
  public:
-  StateStep(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
+  StateCopy(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
 
-  // Adds an input or output of the node. Returns the GLSL index of its element; the tensor has both directions, or one of them if `apart`.
-  std::string add(const std::string& array, const TensorDesc& desc, const Operand& operand, bool apart) {
-    const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == Place::input ? "readonly " : "";
+  // Adds an input or output of the node. Returns the GLSL index of its element; the tensor has both directions, or one of them if
+  // `is_separate`.
+  std::string add(const std::string& array, const TensorDesc& desc, const Operand& operand, bool is_separate) {
+    const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == MemoryKind::input ? "readonly " : "";
     declarations_ +=
-        "layout(binding = " + binding + ") " + access + "buffer Tensor" + binding + " { " + array_type(desc) + " " + array + "[]; }; ";
+        "layout(binding = " + binding + ") " + access + "buffer Tensor" + binding + " { " + glsl_array_type(desc) + " " + array + "[]; }; ";
     offsets_ += "uint " + array + "_offset; ";
     bound_.emplace_back(array, operand);
-    return "p." + array + "_offset + " + (apart ? "b * p.units" : "d * p.stride_d + b * p.stride_b") + " + unit";
+    return "p." + array + "_offset + " + (is_separate ? "b * p.units" : "d * p.stride_d + b * p.stride_b") + " + unit";
   }
 
   bool is_empty() const { return bound_.empty(); }
 
   // Adds the dispatch; `elements`: number of elements per kind of state. `second`: offset of the second kind, or kNone.
-  void run(std::string_view shader, const Operand& state, const std::array<std::string, 2>& texts, int64_t elements, int64_t first,
+  void run(std::string_view shader, const Operand& state, const std::array<std::string, 2>& statements, int64_t elements, int64_t first,
            int64_t second) {
     const auto& [directions, batch, units, width, batch_first] = sizes_;
-    StepBuilder step(node_.kernel(shader, node_.float_dtype,
-                                  {{"DECLARATIONS", declarations_}, {"OFFSETS", offsets_}, {"FIRST", texts[0]}, {"SECOND", texts[1]}}));
+    StepBuilder step(
+        node_.kernel(shader, node_.float_dtype,
+                     {{"DECLARATIONS", declarations_}, {"OFFSETS", offsets_}, {"FIRST", statements[0]}, {"SECOND", statements[1]}}));
     step.bind("state", state);
     for (const auto& [array, operand] : bound_) step.bind(array, operand);
     const int64_t all = elements * (second == kNone ? 1 : 2);
-    step.set("elements", all).set("each", elements).set("first", first).set("second", std::max<int64_t>(second, 0));
+    step.set("elements", all).set("elements_per_state", elements).set("first", first).set("second", std::max<int64_t>(second, 0));
     step.set("width", width).set("units", units).set("batch", batch);
     step.set("stride_d", batch_first ? units : batch * units).set("stride_b", batch_first ? directions * units : units);
     node_.add(step.threads(static_cast<uint64_t>(all)).build());
@@ -52,54 +54,55 @@ class StateStep {
 constexpr std::array<std::array<const char*, 2>, 2> kArrays{{{"h", "h_back"}, {"c", "c_back"}}};
 
 // Returns GLSL that reads an initial hidden state (kind 0) or cell state (kind 1).
-std::string given_state(LowerContext& node, StateStep& step, size_t kind) {
+std::string initial_state_glsl(LowerContext& node, StateCopy& step, size_t kind) {
   const size_t input = kInitialStates[kind];
-  const bool apart = node.has_input(input + kBackward);
+  const bool is_separate = node.has_input(input + kBackward);
   const auto read = [&](size_t i, const char* array) {
     if (!node.has_input(i)) return std::string("0.0");
     const TensorDesc& desc = node.input(i);
-    const std::string at = step.add(array, desc, node.in(i), apart);
+    const std::string at = step.add(array, desc, node.in(i), is_separate);
     return desc.dtype == DType::float32 ? std::string(array) + "[" + at + "]" : "pm_load(" + std::string(array) + ", " + at + ")";
   };
   const std::string forward = read(input, kArrays[kind][0]);
-  return apart ? "d == 0u ? " + forward + " : " + read(input + kBackward, kArrays[kind][1]) : forward;
+  return is_separate ? "d == 0u ? " + forward + " : " + read(input + kBackward, kArrays[kind][1]) : forward;
 }
 
 // Returns a GLSL statement that writes a final hidden state (kind 0) or cell state (kind 1); empty if the output is unused.
-std::string made_state(LowerContext& node, StateStep& step, size_t kind) {
+std::string final_state_glsl(LowerContext& node, StateCopy& step, size_t kind) {
   const size_t output = 1 + kind;
-  const bool apart = is_apart(*node.attributes, output);
+  const bool is_separate = has_separate_output(*node.attributes, output);
   const auto write = [&](size_t j, const char* array) {
     if (!node.has_output(j)) return std::string();
-    const std::string at = step.add(array, node.output(j), node.out(j), apart);
-    return stored(node.output(j), array, at, "v");
+    const std::string at = step.add(array, node.output(j), node.out(j), is_separate);
+    return store_glsl(node.output(j), array, at, "v");
   };
   const std::string forward = write(output, kArrays[kind][0]);
-  if (!apart) return forward;
+  if (!is_separate) return forward;
   const std::string backward = write(output + kBackward, kArrays[kind][1]);
   return forward.empty() && backward.empty() ? "" : "if (d == 0u) { " + forward + " } else { " + backward + " }";
 }
 
 }  // namespace
 
-std::string array_type(const TensorDesc& desc) {
+std::string glsl_array_type(const TensorDesc& desc) {
   return desc.dtype == DType::float32 ? "float" : "sfp";
 }
 
-std::string stored(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v) {
+std::string store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v) {
   if (desc.dtype == DType::float32) return array + "[" + index + "] = " + v + ";";
   return "pm_store(" + array + ", " + index + ", " + v + ");";
 }
 
-void add_first_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells) {
-  StateStep step(node, sizes);
-  const std::string hidden = given_state(node, step, 0);
-  step.run("recurrent_initial_states.comp", state, {hidden, cells == kNone ? "0.0" : given_state(node, step, 1)}, sizes.elements(), 0, cells);
+void add_initial_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells) {
+  StateCopy step(node, sizes);
+  const std::string hidden = initial_state_glsl(node, step, 0);
+  step.run("recurrent_initial_states.comp", state, {hidden, cells == kNone ? "0.0" : initial_state_glsl(node, step, 1)}, sizes.elements(),
+           0, cells);
 }
 
-void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells) {
-  StateStep step(node, sizes);
-  const std::string first = made_state(node, step, 0), second = cells == kNone ? "" : made_state(node, step, 1);
+void add_final_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells) {
+  StateCopy step(node, sizes);
+  const std::string first = final_state_glsl(node, step, 0), second = cells == kNone ? "" : final_state_glsl(node, step, 1);
   if (step.is_empty()) return;
   const int64_t elements = sizes.directions * sizes.batch * sizes.units;
   if (first.empty()) return step.run("recurrent_final_states.comp", state, {second, ""}, elements, cells, kNone);

@@ -16,13 +16,13 @@ struct StateSizes {
 };
 
 // GLSL array type of a tensor, and the statement that stores `v` in element `index`, as float32 or in the kernel's storage type.
-std::string array_type(const TensorDesc& desc);
-std::string stored(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v);
+std::string glsl_array_type(const TensorDesc& desc);
+std::string store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v);
 
 // Adds the dispatch that fills `state`: hidden states at 0, and cell states at `cells` (-1: none). Omitted states are zero.
-void add_first_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells);
+void add_initial_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells);
 // Adds the dispatch that writes the output states, from hidden states at `hidden` and cell states at `cells`. Adds nothing if no output is
 // used.
-void add_last_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells);
+void add_final_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells);
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 namespace pumice {
 
 void lower_reduce(LowerContext& node);
-void lower_arg(LowerContext& node);
+void lower_arg_reduce(LowerContext& node);
 void lower_scan(LowerContext& node);
 void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);

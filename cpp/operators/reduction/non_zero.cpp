@@ -8,23 +8,23 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostAxes = 8;
+constexpr size_t kMaxAxes = 8;
 
-Macros run_macros(DType dtype, bool counts) {
+Macros nonzero_macros(DType dtype, bool counts) {
   const int64_t width = bits(dtype);
   const char* sign = !is_float(dtype) ? "0u" : width == 16 ? "0x8000u" : "0x80000000u";
   return {{"BITS", std::to_string(width)}, {"SIGN", sign}, {"RUN", std::to_string(kNonZeroRun) + "u"}, {"COUNTS", counts ? "1" : "0"}};
 }
 
 // Adds the indices of the nonzero elements of input `from`, int64[rank, count], using the start of each run from the node's last input.
-void add_indices(LowerContext& node, size_t from, int64_t count, const Operand& y) {
+void add_nonzero_indices(LowerContext& node, size_t from, int64_t count, const Operand& y) {
   const TensorDesc& x = node.input(from);
-  Macros macros = run_macros(x.dtype, false);
+  Macros macros = nonzero_macros(x.dtype, false);
   macros.emplace_back("RANK", std::to_string(x.rank()));
   StepBuilder step(node.kernel("non_zero.comp", DType::float32, macros));
   step.bind("x", dense_input(node, from)).bind("starts", node.in(from + 2)).bind("y", y);
   std::vector<int64_t> sizes(x.shape);
-  sizes.resize(kMostAxes, 1);
+  sizes.resize(kMaxAxes, 1);
   const int64_t runs = non_zero_runs(x.elements());
   step.set("elements", x.elements()).set("runs", runs).set("count", count).set("size", sizes);
   node.add(step.threads(static_cast<uint64_t>(runs)).build());
@@ -34,37 +34,37 @@ void add_indices(LowerContext& node, size_t from, int64_t count, const Operand& 
 
 void lower_count_non_zero(LowerContext& node) {
   const TensorDesc& x = node.input(0);
-  Composition parts(node);
+  Composition composition(node);
   if (x.elements() == 0) {
     for (const size_t i : {0, 1})
-      if (node.has_output(i)) parts.add("ConstantOfShape", {}, {parts.input(0)}, parts.output(i));
+      if (node.has_output(i)) composition.add("ConstantOfShape", {}, {composition.input(0)}, composition.output(i));
     return;
   }
   const int64_t runs = non_zero_runs(x.elements());
-  const Piece counts = parts.scratch(DType::int32, {runs + 1});
-  const Piece starts = node.has_output(1) ? parts.output(1) : parts.scratch(DType::int32, {runs + 1});
-  StepBuilder step(node.kernel("non_zero.comp", DType::float32, run_macros(x.dtype, true)));
+  const TensorOperand counts = composition.scratch(DType::int32, {runs + 1});
+  const TensorOperand starts = node.has_output(1) ? composition.output(1) : composition.scratch(DType::int32, {runs + 1});
+  StepBuilder step(node.kernel("non_zero.comp", DType::float32, nonzero_macros(x.dtype, true)));
   step.bind("x", dense_input(node, 0)).bind("y", counts.operand).set("elements", x.elements()).set("runs", runs);
   node.add(step.threads(static_cast<uint64_t>(runs) + 1).build());
-  add_sums_before(node, counts.operand, starts.operand, runs + 1);
+  add_exclusive_sum(node, counts.operand, starts.operand, runs + 1);
   if (node.has_output(0)) add_strided_copy(node, DType::int32, {{1}, {{1}, {1}}}, {starts.operand, runs}, {node.out(0)});
 }
 
 void lower_non_zero(LowerContext& node) {
   const TensorDesc& y = node.output(0);
-  if (y.elements() > 0) add_indices(node, 0, y.shape[1], node.out(0));
+  if (y.elements() > 0) add_nonzero_indices(node, 0, y.shape[1], node.out(0));
 }
 
 void lower_compress_counted(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
-  Composition parts(node);
+  Composition composition(node);
   const int64_t count = node.host(2)->as_int64()[0];
-  const Piece places = parts.scratch(DType::int64, {count}), x = parts.input(0);
-  add_indices(node, 1, count, places.operand);
+  const TensorOperand indices = composition.scratch(DType::int64, {count}), x = composition.input(0);
+  add_nonzero_indices(node, 1, count, indices.operand);
   Attributes attributes;
   attributes.set("axis", node.attributes->integer("axis", 0));
   const bool flat = !node.attributes->has("axis");
-  parts.add("Gather", attributes, {flat ? x.seen_as({x.desc.elements()}) : x, places}, parts.output(0));
+  composition.add("Gather", attributes, {flat ? x.reshaped({x.desc.elements()}) : x, indices}, composition.output(0));
 }
 
 }  // namespace pumice

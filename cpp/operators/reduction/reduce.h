@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-constexpr int64_t kFewestColumns = 16;  // minimum number of adjacent results for coalesced reads
+constexpr int64_t kMinColumns = 16;  // minimum number of adjacent results for coalesced reads
 
 enum class FoldStart : uint8_t { zero, one, lowest, highest };  // lowest: minus infinity, or the smallest integer
 
@@ -14,11 +14,11 @@ enum class FoldStart : uint8_t { zero, one, lowest, highest };  // lowest: minus
 struct ReductionFold {
   FoldStart start = FoldStart::zero;
   std::string_view step = "s + v", merge = "s + t", finish = "s";
-  bool exponentials = false;  // log-sum-exp: its accumulator is two numbers, not an expression
+  bool log_sum_exp = false;  // log-sum-exp: its accumulator is two numbers, not an expression
 };
 
 // Folds shared by several operators. The others are defined next to their operator definitions.
-inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kLogSumExpFold{.exponentials = true},
+inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kLogSumExpFold{.log_sum_exp = true},
     kProductFold{.start = FoldStart::one, .step = "s * v", .merge = "s * t"},
     kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"};
 
@@ -31,14 +31,14 @@ struct Fold {
   Macros macros = {};                   // macros that these sources use
   std::string y_type = {}, store = {};  // type of y, and the statement that stores `v` in y[i], if results do not have the output's dtype
   std::string result = {};              // type of `v` in that case
-  bool is_position = false;             // arg-reduce: the result is an index
+  bool is_arg_reduce = false;           // arg-reduce: the result is an index
 };
 
 uint64_t accumulator_bytes(const Fold& fold);
 // Macros that declare and load elements of array "x", or declare and store elements of "y": X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
 Macros element_macros(const std::string& array, DType dtype);
 // Macros of include/math.glsl for a fold in 64 bits.
-Macros width_macros(std::string_view accumulator);
+Macros int64_fp64_macros(std::string_view accumulator);
 
 // GLSL of a fold over `dtype`. Throws UnsupportedError naming the node for a dtype without arithmetic.
 Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype);
@@ -48,8 +48,8 @@ Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype);
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);
 
 // Adds an exclusive prefix sum: y[i] = x[0] + .. + x[i - 1], in int32.
-void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size);
+void add_exclusive_sum(LowerContext& node, const Operand& x, const Operand& y, int64_t size);
 // Adds float32 running sums along dense rows.
-void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size);
+void add_row_cumsum(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size);
 
 }  // namespace pumice

@@ -48,7 +48,7 @@ HostResults reduce_elements(const HostNode& node) {
   });
   HostWriter writer(node.outputs[0]);
   for (size_t i = 0; i < results.size(); ++i) writer.store(static_cast<int64_t>(i), results[i]);
-  return one(writer.take());
+  return single_output(writer.take());
 }
 
 template <typename T>
@@ -67,7 +67,7 @@ HostTensor scan_elements(const HostNode& node) {
     for (int64_t k = 0; k < size; ++k) {
       const int64_t at = row / inner * size * inner + row % inner + (backwards ? size - 1 - k : k) * inner;
       if (exclusive) writer.store(at, sum);
-      sum = value_of(step, std::map<std::string, T>{{"s", sum}, {"v", elements[static_cast<size_t>(at)]}}, single);
+      sum = evaluate_element(step, std::map<std::string, T>{{"s", sum}, {"v", elements[static_cast<size_t>(at)]}}, single);
       if (!exclusive) writer.store(at, sum);
     }
   }
@@ -81,7 +81,7 @@ HostResults evaluate_reduce(const HostNode& node) {
 }
 
 HostResults evaluate_scan(const HostNode& node) {
-  return one(is_float(node.input(0).desc.dtype) ? scan_elements<double>(node) : scan_elements<int64_t>(node));
+  return single_output(is_float(node.input(0).desc.dtype) ? scan_elements<double>(node) : scan_elements<int64_t>(node));
 }
 
 }  // namespace pumice

@@ -1,6 +1,6 @@
 // Reductions over axes, given as an attribute or input 1.
-#include "operators/host/host_node.h"
 #include "operators/common/split_axes.h"
+#include "operators/host/host_node.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
 #include "operators/table/row_builders.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr ReductionFold kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"}, kL1Fold{.step = "s + abs(v)"},
     kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kSquareFold{.step = "s + v * v"};
 
-std::vector<int64_t> given_axes(const ShapeContext& node) {
+std::vector<int64_t> declared_axes(const ShapeContext& node) {
   if (!node.has(1)) return node.attributes().integers("axes");
   if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
   return node.host_integers(1);
@@ -19,7 +19,7 @@ std::vector<int64_t> given_axes(const ShapeContext& node) {
 
 void shape_of_reduce(ShapeContext& node) {
   const TensorDesc& x = node.input(0);
-  const auto axes = checked_axes(node, given_axes(node), x.shape.size());
+  const auto axes = checked_axes(node, declared_axes(node), x.shape.size());
   const bool all = axes.empty() && node.attributes().integer("noop_with_empty_axes", 0) == 0;
   const bool keep = node.attributes().integer("keepdims", 1) != 0;
   Shape y;
@@ -48,27 +48,27 @@ void shape_of_arg(ShapeContext& node) {
   node.output(0, DType::int64, y);
 }
 
-void cut_reductions(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_reduce(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   std::vector<int64_t> given = node.attributes->integers("axes");
   if (node.has_input(1)) {
     if (!node.host(1)) return;
     given = node.host(1)->as_int64();
   }
-  const bool none = given.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
-  cut_kept(node, axes, [&](int axis) {
-    return given.empty() ? !none : std::ranges::any_of(given, [&](int64_t each) { return counted_axis(each, rank) == axis; });
+  const bool reduces_nothing = given.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
+  split_kept_axes(node, axes, [&](int axis) {
+    return given.empty() ? !reduces_nothing : std::ranges::any_of(given, [&](int64_t each) { return normalize_axis(each, rank) == axis; });
   });
 }
 
-void cut_positions(const LowerContext& node, std::vector<CutAxis>& axes) {
-  const int bound = counted_axis(node.attributes->integer("axis", 0), node.input(kData).rank());
-  cut_kept(node, axes, [&](int axis) { return axis == bound; });
+void split_arg_reduce(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const int reduced_axis = normalize_axis(node.attributes->integer("axis", 0), node.input(kData).rank());
+  split_kept_axes(node, axes, [&](int axis) { return axis == reduced_axis; });
 }
 
 }  // namespace
 
-Rows reduce_rows() {
+OperatorRows reduce_operators() {
   constexpr DTypeSet reals = kFloats | set_of(DType::float64), with_integers = reals | kIndices | set_of(DType::uint32, DType::uint64),
                      with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
@@ -91,23 +91,23 @@ Rows reduce_rows() {
       {.name = "ReduceLogSum", .dtypes = reals, .fold = &kLogSumFold},
       {.name = "ReduceLogSumExp", .dtypes = reals, .fold = &kLogSumExpFold},
   };
-  Rows rows;
-  for (const Reduction& one : reductions)
-    rows.push_back({.name = one.name,
+  OperatorRows rows;
+  for (const Reduction& reduction : reductions)
+    rows.push_back({.name = reduction.name,
                     .skeleton = Skeleton::reduce,
-                    .schema = {.inputs = {value("x", one.dtypes), optional_value("axes", kInt64)},
-                               .outputs = {value("y", one.dtypes)},
+                    .schema = {.inputs = {value("x", reduction.dtypes), optional_value("axes", kInt64)},
+                               .outputs = {value("y", reduction.dtypes)},
                                .attributes = attributes},
                     .shape = shape_of_reduce,
                     .rank_from = rank_of_reduced,
                     .lower = lower_reduce,
-                    .host_inputs = host_bits(1),
-                    .cut = cut_reductions,
-                    .evaluate = one.on_host ? evaluate_reduce : nullptr,
-                    .overflows = one.overflows,
-                    .mixes_floats = true,
+                    .host_inputs = input_bits(1),
+                    .split = split_reduce,
+                    .evaluate = reduction.on_host ? evaluate_reduce : nullptr,
+                    .overflows = reduction.overflows,
+                    .mixed_precision = true,
                     .epilogue = true,
-                    .fold = one.fold});
+                    .fold = reduction.fold});
   for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
                     .skeleton = Skeleton::reduce,
@@ -115,9 +115,9 @@ Rows reduce_rows() {
                                .outputs = {value("y", kInt64)},
                                .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
                     .shape = shape_of_arg,
-                    .lower = lower_arg,
+                    .lower = lower_arg_reduce,
                     .form = form,
-                    .cut = cut_positions,
+                    .split = split_arg_reduce,
                     .epilogue = true});
   return rows;
 }

@@ -11,9 +11,9 @@ namespace pumice {
 namespace {
 
 constexpr size_t kRowRank = 4;
-constexpr int64_t kMostScanned = 4096, kFewestInOne = 64;  // maximum and minimum number of elements per invocation
+constexpr int64_t kMaxScanPerThread = 4096, kMinScanPerThread = 64;  // maximum and minimum number of elements per invocation
 // Rows are split into parts until about this many invocations process them.
-constexpr int64_t kWantedUnits = 4096;
+constexpr int64_t kTargetThreads = 4096;
 
 // The slices along the scan axis, in the input and in the output.
 struct ScannedRows {
@@ -29,21 +29,21 @@ class Scan {
   // Adds the scan. `x` and `y` have these dtypes; without a dtype they contain accumulators.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
-    const int64_t part_size =
-        std::clamp(rows.size * count / kWantedUnits, std::min(kFewestInOne, rows.size), std::min(kMostScanned, rows.size));
-    const int64_t parts = (rows.size + part_size - 1) / part_size;
+    const int64_t split_size =
+        std::clamp(rows.size * count / kTargetThreads, std::min(kMinScanPerThread, rows.size), std::min(kMaxScanPerThread, rows.size));
+    const int64_t splits = (rows.size + split_size - 1) / split_size;
     std::optional<Operand> carry;
-    if (parts > 1) {
-      const auto bytes = static_cast<uint64_t>(count * parts) * accumulator_bytes(fold_);
+    if (splits > 1) {
+      const auto bytes = static_cast<uint64_t>(count * splits) * accumulator_bytes(fold_);
       const Operand totals = node_.temporary(bytes);
-      add_step({x, x_dtype}, {totals, {}}, rows, {parts, part_size}, {}, true);
+      add_step({x, x_dtype}, {totals, {}}, rows, {splits, split_size}, {}, true);
       carry = node_.temporary(bytes);
       Fold merged = fold_;
       merged.step = "STEP_TOTAL(s, v)";
       merged.macros = {{"STEP_TOTAL(s, t)", fold_.merge}};
-      Scan(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{parts}, {parts}}}, parts, 1, 1, true, false});
+      Scan(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{splits}, {splits}}}, splits, 1, 1, true, false});
     }
-    add_step({x, x_dtype}, {y, y_dtype}, rows, {parts, part_size}, carry, false);
+    add_step({x, x_dtype}, {y, y_dtype}, rows, {splits, split_size}, carry, false);
   }
 
  private:
@@ -52,11 +52,11 @@ class Scan {
     const Operand& operand;
     std::optional<DType> dtype;
   };
-  struct Parts {
+  struct Splits {
     int64_t count, size;
   };
 
-  void add_step(const Elements& x, const Elements& y, const ScannedRows& rows, const Parts& parts, const std::optional<Operand>& carry,
+  void add_step(const Elements& x, const Elements& y, const ScannedRows& rows, const Splits& splits, const std::optional<Operand>& carry,
                 bool totals) {
     Macros macros = {{"ACCUMULATOR", fold_.accumulator},
                      {"START", fold_.start},
@@ -67,8 +67,8 @@ class Scan {
     append(fold_.macros);
     append(x.dtype ? element_macros("x", *x.dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
     append(y.dtype ? element_macros("y", *y.dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
-    append(width_macros(fold_.accumulator));
-    const DType stored = x.dtype && is_half_width(*x.dtype) ? *x.dtype : y.dtype.value_or(DType::float32);
+    append(int64_fp64_macros(fold_.accumulator));
+    const DType stored = x.dtype && is_16bit_float(*x.dtype) ? *x.dtype : y.dtype.value_or(DType::float32);
     IndexSpace space = rows.space;
     space.coalesce();
     space.pad_to(kRowRank, "node '" + std::string(node_.node) + "'");
@@ -76,10 +76,10 @@ class Scan {
     step.bind("x", x.operand).bind("y", y.operand);
     if (carry) step.bind("carry", *carry);
     const int64_t count = space.elements();
-    step.set("rows", count).set("parts", parts.count).set("part_size", parts.size).set("size", rows.size);
+    step.set("rows", count).set("splits", splits.count).set("split_size", splits.size).set("size", rows.size);
     step.set("x_step", rows.x_step).set("y_step", rows.y_step).set("exclusive", rows.exclusive).set("backwards", rows.backwards);
     step.set("row", space.sizes).set("x_stride", space.strides[0]).set("y_stride", space.strides[1]);
-    node_.add(step.threads(static_cast<uint64_t>(count * parts.count)).build());
+    node_.add(step.threads(static_cast<uint64_t>(count * splits.count)).build());
   }
 
   LowerContext& node_;
@@ -88,11 +88,11 @@ class Scan {
 
 }  // namespace
 
-void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
+void add_exclusive_sum(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
   Scan(node, fold_of(node, kSumFold, DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
 }
 
-void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
+void add_row_cumsum(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
   const DType dtype = DType::float32;
   Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
@@ -117,9 +117,9 @@ static ScannedRows rows_along(const LowerContext& node, const TensorDesc& x, con
 void lower_scan(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.elements() == 0) return;
-  const HostTensor* given = node.host(1);
-  if (!given) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
-  const int64_t axis = given->as_int64().at(0);
+  const HostTensor* axis_tensor = node.host(1);
+  if (!axis_tensor) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
+  const int64_t axis = axis_tensor->as_int64().at(0);
   const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
   const Fold fold = fold_of(node, *node.row->fold, x.dtype);
   const ScannedRows rows = rows_along(node, x, y, scanned);

@@ -1,6 +1,6 @@
 // Operator rows of running sums and products.
-#include "operators/host/host_node.h"
 #include "operators/common/split_axes.h"
+#include "operators/host/host_node.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
 #include "operators/table/row_builders.h"
@@ -14,17 +14,17 @@ void shape_of_scan(ShapeContext& node) {
   shape_like_input(node);
 }
 
-void cut_beside_scan(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_scan(const LowerContext& node, std::vector<SplitAxis>& axes) {
   if (!node.host(1)) return;
-  const int bound = counted_axis(node.host(1)->as_int64().at(0), node.input(kData).rank());
-  cut_others(node, axes, [&](int axis) { return axis == bound; });
+  const int scan_axis = normalize_axis(node.host(1)->as_int64().at(0), node.input(kData).rank());
+  split_all_but(node, axes, [&](int axis) { return axis == scan_axis; });
 }
 
 }  // namespace
 
-Rows scan_rows() {
+OperatorRows scan_operators() {
   constexpr DTypeSet numbers = kFloats | set_of(DType::float64, DType::int32, DType::int64, DType::uint32, DType::uint64);
-  Rows rows;
+  OperatorRows rows;
   for (const auto& [name, fold] : {std::pair("CumSum", &kSumFold), std::pair("CumProd", &kProductFold)})
     rows.push_back({.name = name,
                     .skeleton = Skeleton::scan,
@@ -34,11 +34,11 @@ Rows scan_rows() {
                                .min_rank = 1},
                     .shape = shape_of_scan,
                     .lower = lower_scan,
-                    .host_inputs = host_bits(1),
-                    .cut = cut_beside_scan,
+                    .host_inputs = input_bits(1),
+                    .split = split_scan,
                     .evaluate = evaluate_scan,
                     .overflows = true,
-                    .mixes_floats = true,
+                    .mixed_precision = true,
                     .fold = fold});
   return rows;
 }

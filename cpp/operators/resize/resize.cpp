@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/common/strided_copy.h"
+#include "operators/common/table_gather.h"
 #include "operators/geometry/resize_geometry.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/table_gather.h"
-#include "operators/common/strided_copy.h"
 #include "operators/resize/lowerings.h"
 #include "operators/table/host_elements.h"
 #include "operators/table/operator_table.h"
@@ -14,31 +14,31 @@
 namespace pumice {
 namespace {
 
-std::vector<ResizeAxis> axes_of(const LowerContext& node) {
-  const auto given = [&](size_t i) -> const HostTensor* {
+std::vector<ResizeAxis> resize_axes(const LowerContext& node) {
+  const auto host_input = [&](size_t i) -> const HostTensor* {
     if (!node.has_input(i)) return nullptr;
     if (!node.host(i))
       throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) +
                              " of Resize has to be known on the host");
     return node.host(i);
   };
-  const HostTensor *roi = given(1), *scales = given(2), *sizes = given(3);
+  const HostTensor *roi = host_input(1), *scales = host_input(2), *sizes = host_input(3);
   using Reals = std::vector<double>;
   return resize_geometry(node.node, *node.attributes, node.input(0).shape, roi ? roi->as_double() : Reals(),
                          scales ? scales->as_double() : Reals(), sizes ? sizes->as_int64() : std::vector<int64_t>());
 }
 
 void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
-  AxisTables tables(axes.size());
+  IndexTables tables(axes.size());
   for (size_t i = 0; i < axes.size(); ++i)
     if (axes[i].resized) tables[i] = resize_table(axes[i], *node.attributes).indices;
   HostWriter outside(TensorDesc(node.output(0).dtype, {}));
   outside.store(0, node.attributes->real("extrapolation_value"));
-  add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
+  add_table_gather(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
 }
 
 // Resizes axis by axis, starting with the axes that shrink most, to keep intermediates small.
-void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
+void add_axis_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   const DType dtype = node.output(0).dtype;
   std::vector<size_t> order;
   for (size_t i = 0; i < axes.size(); ++i)
@@ -55,8 +55,11 @@ void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
     shape[order[pass]] = axis.size;
     const Operand to = last ? y : node.temporary(buffer_size(DType::float32, shape));
     StepBuilder step(node.kernel("resample.comp", dtype, {{"FIRST", first ? "1" : "0"}, {"LAST", last ? "1" : "0"}}));
-    step.bind("x", from).bind("y", to).bind("indices", block_of(node, table.indices)).bind("weights", block_of(node, table.weights));
-    const int64_t elements = element_count(shape), grain = last && is_half_width(dtype) ? 2 : 1;
+    step.bind("x", from)
+        .bind("y", to)
+        .bind("indices", upload_block(node, table.indices))
+        .bind("weights", upload_block(node, table.weights));
+    const int64_t elements = element_count(shape), grain = last && is_16bit_float(dtype) ? 2 : 1;
     step.set("elements", elements).set("inner", packed_strides(shape)[order[pass]]).set("size", axis.size).set("x_size", axis.x_size);
     step.set("taps", table.taps).set("outside", node.attributes->real("extrapolation_value"));
     node.add(step.threads(static_cast<uint64_t>((elements + grain - 1) / grain)).build());
@@ -69,14 +72,14 @@ void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
 
 void lower_resize(LowerContext& node) {
   const DType dtype = node.input(0).dtype;
-  const auto axes = axes_of(node);
+  const auto axes = resize_axes(node);
   if (node.output(0).elements() == 0) return;
   if (std::none_of(axes.begin(), axes.end(), [](const ResizeAxis& axis) { return axis.resized; })) return lower_copy(node);
   const std::string mode = node.attributes->text("mode");
   if (mode == "nearest") return add_nearest(node, axes);
-  if (!is_working_float(dtype))
+  if (!is_operator_float(dtype))
     throw UnsupportedError("node '" + std::string(node.node) + "': Resize with mode '" + mode + "' of " + std::string(name(dtype)));
-  add_passes(node, axes);
+  add_axis_passes(node, axes);
 }
 
 }  // namespace pumice

@@ -1,14 +1,14 @@
 // Operator rows of Resize in all modes, and of GridSample.
 #include "core/error.h"
-#include "operators/geometry/resize_geometry.h"
 #include "operators/common/split_axes.h"
+#include "operators/geometry/resize_geometry.h"
 #include "operators/resize/lowerings.h"
 #include "operators/table/row_builders.h"
 
 namespace pumice {
 namespace {
 
-std::vector<double> reals(const ShapeContext& node, size_t i) {
+std::vector<double> host_reals(const ShapeContext& node, size_t i) {
   if (!node.has(i) || node.input(i).elements() == 0) return {};
   return node.host_values(i).as_double();
 }
@@ -17,7 +17,7 @@ void shape_of_resize(ShapeContext& node) {
   const std::string mode = node.attributes().text("mode");
   if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' has no antialias");
   const bool has_sizes = node.has(3) && node.input(3).elements() > 0;
-  const auto axes = resize_geometry(node.node(), node.attributes(), node.input(0).shape, reals(node, 1), reals(node, 2),
+  const auto axes = resize_geometry(node.node(), node.attributes(), node.input(0).shape, host_reals(node, 1), host_reals(node, 2),
                                     has_sizes ? node.host_integers(3) : std::vector<int64_t>());
   Shape y;
   for (const ResizeAxis& axis : axes) y.push_back(axis.size);
@@ -38,25 +38,25 @@ void shape_of_grid_sample(ShapeContext& node) {
 }
 
 // Can be split along axes with a scale of 1.
-void cut_resizes(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_resize(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const bool by_sizes = node.host(3) && node.host(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
   if (by_sizes || has_axes || !node.host(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize") return;
   const std::vector<double> scales = node.host(2)->as_double();
-  cut_others(node, axes, [&](int axis) { return scales.at(static_cast<size_t>(axis)) != 1; });
+  split_all_but(node, axes, [&](int axis) { return scales.at(static_cast<size_t>(axis)) != 1; });
 }
 
-void cut_grid_samples(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_grid_sample(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& grid = node.input(1);
-  cut_images(node, axes);
+  split_batch(node, axes);
   axes.back().inputs[1] = 0;
-  axes.push_back(own_axis(node, 1));
+  axes.push_back(make_split_axis(node, 1));
   for (int axis = 1; axis + 1 < grid.rank(); ++axis)
-    axes.push_back({grid.shape[static_cast<size_t>(axis)], {kWhole, axis}, {axis + 1}, {}});
+    axes.push_back({grid.shape[static_cast<size_t>(axis)], {kNotSplit, axis}, {axis + 1}, {}});
 }
 
 }  // namespace
 
-Rows resize_rows() {
+OperatorRows resize_operators() {
   constexpr DTypeSet regions = kFloats | set_of(DType::float64);
   return {{.name = "Resize",
            .skeleton = Skeleton::index_map,
@@ -75,8 +75,8 @@ Rows resize_rows() {
                       .min_rank = 1},
            .shape = shape_of_resize,
            .lower = lower_resize,
-           .host_inputs = host_bits(1, 2, 3),
-           .cut = cut_resizes},
+           .host_inputs = input_bits(1, 2, 3),
+           .split = split_resize},
           {.name = "GridSample",
            .skeleton = Skeleton::index_map,
            .schema = {.inputs = {value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
@@ -87,7 +87,7 @@ Rows resize_rows() {
                       .max_rank = 5},
            .shape = shape_of_grid_sample,
            .lower = lower_grid_sample,
-           .cut = cut_grid_samples}};
+           .split = split_grid_sample}};
 }
 
 }  // namespace pumice

@@ -14,24 +14,24 @@ namespace pumice {
 namespace {
 
 // Larger radices need fewer passes over memory, but each element costs as many products as the radix.
-constexpr int64_t kWantedRadix = 32;
+constexpr int64_t kTargetRadix = 32;
 
-// Combines prime factors into radices of up to kWantedRadix; a larger prime is its own radix.
-std::vector<int64_t> radices_of(int64_t length) {
+// Combines prime factors into radices of up to kTargetRadix; a larger prime is its own radix.
+std::vector<int64_t> choose_radices(int64_t length) {
   std::vector<int64_t> primes, radices;
   for (int64_t p = 2; p * p <= length; ++p)
     for (; length % p == 0; length /= p) primes.push_back(p);
   if (length > 1 || primes.empty()) primes.push_back(length);
   for (auto prime = primes.rbegin(); prime != primes.rend(); ++prime) {
     size_t i = 0;
-    while (i < radices.size() && radices[i] * *prime > kWantedRadix) ++i;
+    while (i < radices.size() && radices[i] * *prime > kTargetRadix) ++i;
     if (i == radices.size()) radices.push_back(1);
     radices[i] *= *prime;
   }
   return radices;
 }
 
-std::vector<std::byte> roots_of(int64_t length, bool inverse) {
+std::vector<std::byte> twiddle_factors(int64_t length, bool inverse) {
   std::vector<std::byte> bytes(static_cast<size_t>(length) * 2 * sizeof(float));
   for (int64_t k = 0; k < length; ++k) {
     const double angle = (inverse ? 2 : -2) * std::numbers::pi * static_cast<double>(k) / static_cast<double>(length);
@@ -41,22 +41,22 @@ std::vector<std::byte> roots_of(int64_t length, bool inverse) {
   return bytes;
 }
 
-void add_transform(LowerContext& node, const Transform& t, bool has_window) {
+void add_dft(LowerContext& node, const DftGeometry& t, bool has_window) {
   const TensorDesc& y = node.output(0);
   if (y.elements() == 0) return;
-  const auto radices = radices_of(t.length);
+  const auto radices = choose_radices(t.length);
   const int64_t largest = *std::max_element(radices.begin(), radices.end());
   node.check_loops(largest);
   if (t.length > INT64_C(0xffffffff) / largest)
     throw UnsupportedError("node '" + std::string(node.node) + "': a transform of length " + std::to_string(t.length) +
                            ", which has the prime factor " + std::to_string(largest));
-  const Operand roots = node.host_block(roots_of(t.length, t.inverse)), made = dense_output(node, 0);
+  const Operand twiddles = node.host_block(twiddle_factors(t.length, t.inverse)), y_dense = dense_output(node, 0);
   const auto intermediate = static_cast<uint64_t>(t.outer * t.length * t.inner) * 8;
   Operand from = dense_input(node, 0);
-  int64_t done = 1;
+  int64_t transformed = 1;
   for (size_t i = 0; i < radices.size(); ++i) {
     const bool first = i == 0, last = i + 1 == radices.size();
-    const Operand to = last ? made : node.temporary(intermediate);
+    const Operand to = last ? y_dense : node.temporary(intermediate);
     const Macros macros = {{"FIRST", first ? "1" : "0"},
                            {"LAST", last ? "1" : "0"},
                            {"COMPONENTS", std::to_string(t.components)},
@@ -65,33 +65,35 @@ void add_transform(LowerContext& node, const Transform& t, bool has_window) {
                            {"SYMMETRIC", t.symmetric ? "1" : "0"},
                            {"WINDOW", first && has_window ? "1" : "0"}};
     StepBuilder step(node.kernel("dft.comp", first ? node.input(0).dtype : y.dtype, macros));
-    step.bind("roots", roots).bind("x", from).bind("y", to);
+    step.bind("twiddles", twiddles).bind("x", from).bind("y", to);
     if (first && has_window) step.bind("window", dense_input(node, 2));
-    const int64_t elements = t.outer * (last ? t.made : t.length) * t.inner;
-    step.set("elements", elements).set("points", t.length).set("made", last ? t.made : t.length).set("inner", t.inner);
-    step.set("done", done).set("radix", radices[i]).set("scale", last && t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0);
+    const int64_t elements = t.outer * (last ? t.num_results : t.length) * t.inner;
+    step.set("elements", elements).set("points", t.length).set("num_results", last ? t.num_results : t.length).set("inner", t.inner);
+    step.set("transformed", transformed)
+        .set("radix", radices[i])
+        .set("scale", last && t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0);
     if (first) step.set("size", t.size).set("frames", t.frames).set("batch_step", t.batch_step).set("frame_step", t.frame_step);
     node.add(step.threads(static_cast<uint64_t>(elements)).build());
     from = to;
-    done *= radices[i];
+    transformed *= radices[i];
   }
-  finish_output(node, 0, made);
+  finish_output(node, 0, y_dense);
 }
 
-std::optional<int64_t> number_of(const LowerContext& node, size_t i) {
+std::optional<int64_t> host_number(const LowerContext& node, size_t i) {
   return node.host(i) ? std::optional(node.host(i)->as_int64().at(0)) : std::nullopt;
 }
 
 }  // namespace
 
-Transform dft_of(std::string_view node, const Attributes& attributes, const Shape& x, const TransformNumbers& numbers) {
+DftGeometry make_dft(std::string_view node, const Attributes& attributes, const Shape& x, const DftNumbers& numbers) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   const auto rank = static_cast<int64_t>(x.size());
   int64_t axis = numbers.axis.value_or(-2);
   if (axis < 0) axis += rank;
   if (axis < 0 || axis > rank - 2)
     fail("a transform along axis " + std::to_string(numbers.axis.value_or(-2)) + " of " + to_string(x) + ", whose last holds components");
-  Transform t;
+  DftGeometry t;
   const auto at = x.begin() + axis;
   t.outer = element_count({x.begin(), at}), t.size = *at, t.inner = element_count({at + 1, x.end() - 1}), t.components = x.back();
   const bool onesided = attributes.integer("onesided") != 0;
@@ -101,20 +103,19 @@ Transform dft_of(std::string_view node, const Attributes& attributes, const Shap
   if (onesided && !t.inverse && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
   t.length = numbers.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
   if (t.length < 1) fail("a transform of at least one element expected; given a length of " + std::to_string(t.length));
-  t.made = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
+  t.num_results = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
   t.result = t.symmetric ? 1 : 2;
   t.size = std::min(t.size, t.symmetric ? t.length / 2 + 1 : t.length);
   t.batch_step = *at * t.inner;
   return t;
 }
 
-Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
-                  const TransformNumbers& numbers) {
+DftGeometry make_stft(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window, const DftNumbers& numbers) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
-  Transform t;
+  DftGeometry t;
   t.components = x.size() == 3 ? x[2] : 1;  // exporters omit the axis for real inputs
   t.length = numbers.length ? *numbers.length : window ? (*window)[0] : x[1];
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
@@ -125,45 +126,45 @@ Transform stft_of(std::string_view node, const Attributes& attributes, const Sha
   t.frames = (x[1] - t.length) / *numbers.step + 1;
   t.batch_step = x[1], t.frame_step = *numbers.step;
   t.outer = x[0] * t.frames;
-  t.made = onesided ? t.length / 2 + 1 : t.length;
+  t.num_results = onesided ? t.length / 2 + 1 : t.length;
   return t;
 }
 
-static Transform dft_of(const LowerContext& node) {
-  return dft_of(node.node, *node.attributes, node.input(0).shape, {number_of(node, 1), number_of(node, 2), {}});
+static DftGeometry make_dft(const LowerContext& node) {
+  return make_dft(node.node, *node.attributes, node.input(0).shape, {host_number(node, 1), host_number(node, 2), {}});
 }
 
-static Transform stft_of(const LowerContext& node) {
+static DftGeometry make_stft(const LowerContext& node) {
   const Shape* window = node.has_input(2) ? &node.input(2).shape : nullptr;
-  return stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
+  return make_stft(node.node, *node.attributes, node.input(0).shape, window, {host_number(node, 3), {}, host_number(node, 1)});
 }
 
-// FLOPs of the passes of add_transform(): each element of a pass sums as many products as its radix. A complex product takes 4
+// FLOPs of the passes of add_dft(): each element of a pass sums as many products as its radix. A complex product takes 4
 // multiplications and 4 additions; half if a factor or the result is real.
-static uint64_t transform_flop(const Transform& t) {
-  const auto radices = radices_of(t.length);
+static uint64_t fft_flop(const DftGeometry& t) {
+  const auto radices = choose_radices(t.length);
   int64_t flop = 0;
   for (size_t i = 0; i < radices.size(); ++i) {
     const bool last = i + 1 == radices.size(), is_real = (i == 0 && t.components == 1) || (last && t.result == 1);
-    flop += t.outer * (last ? t.made : t.length) * t.inner * radices[i] * (is_real ? 4 : 8);
+    flop += t.outer * (last ? t.num_results : t.length) * t.inner * radices[i] * (is_real ? 4 : 8);
   }
   return static_cast<uint64_t>(flop);
 }
 
 uint64_t dft_flop(const LowerContext& node) {
-  return transform_flop(dft_of(node));
+  return fft_flop(make_dft(node));
 }
 
 uint64_t stft_flop(const LowerContext& node) {
-  return transform_flop(stft_of(node));
+  return fft_flop(make_stft(node));
 }
 
 void lower_dft(LowerContext& node) {
-  add_transform(node, dft_of(node), false);
+  add_dft(node, make_dft(node), false);
 }
 
 void lower_stft(LowerContext& node) {
-  add_transform(node, stft_of(node), node.has_input(2));
+  add_dft(node, make_stft(node), node.has_input(2));
 }
 
 // Edges are equidistant on the mel scale, rounded down to spectrum bins.
@@ -179,8 +180,8 @@ void lower_mel_weights(LowerContext& node) {
     const auto edge = static_cast<int32_t>(std::floor((length + 1) * hertz / rate));
     std::memcpy(edges.data() + static_cast<size_t>(i) * sizeof edge, &edge, sizeof edge);
   }
-  add_each_float(node, 0, "mel_weights.comp", {},
-                 [&](StepBuilder& builder) { builder.bind("edge", node.host_block(edges)).set("bins", bins); });
+  add_dense_float_output(node, 0, "mel_weights.comp", {},
+                         [&](StepBuilder& builder) { builder.bind("edge", node.host_block(edges)).set("bins", bins); });
 }
 
 }  // namespace pumice

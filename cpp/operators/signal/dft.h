@@ -8,21 +8,20 @@ namespace pumice {
 class LowerContext;
 
 // A transform of [outer, size, inner, components] along the second axis.
-struct Transform {
+struct DftGeometry {
   int64_t outer = 1, size = 0, inner = 1, components = 1;
-  int64_t length = 0, made = 0, result = 2;  // made: output frequencies or elements, with `result` components each
-  bool inverse = false, symmetric = false;   // symmetric: the second half of x is the conjugate of the first
+  int64_t length = 0, num_results = 0, result = 2;  // num_results: output frequencies or elements, with `result` components each
+  bool inverse = false, symmetric = false;          // symmetric: the second half of x is the conjugate of the first
   int64_t frames = 1, batch_step = 0, frame_step = 0;
 };
 
 // Host-read inputs, if given.
-struct TransformNumbers {
+struct DftNumbers {
   std::optional<int64_t> length, axis, step;
 };
 
-Transform dft_of(std::string_view node, const Attributes& attributes, const Shape& x, const TransformNumbers& numbers);
-Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
-                  const TransformNumbers& numbers);
+DftGeometry make_dft(std::string_view node, const Attributes& attributes, const Shape& x, const DftNumbers& numbers);
+DftGeometry make_stft(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window, const DftNumbers& numbers);
 
 // FLOPs of the complex, or real times complex, multiply-adds in all passes of a transform.
 uint64_t dft_flop(const LowerContext& node);

@@ -1,15 +1,15 @@
 // Rows of spectral operators.
 #include "core/error.h"
 #include "operators/common/split_axes.h"
-#include "operators/table/onnx_dtype.h"
-#include "operators/table/row_builders.h"
 #include "operators/signal/dft.h"
 #include "operators/signal/lowerings.h"
+#include "operators/table/onnx_dtype.h"
+#include "operators/table/row_builders.h"
 
 namespace pumice {
 namespace {
 
-std::optional<int64_t> number_of(const ShapeContext& node, size_t i) {
+std::optional<int64_t> host_number(const ShapeContext& node, size_t i) {
   if (!node.has(i)) return {};
   if (node.input(i).elements() != 1)
     node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
@@ -18,19 +18,20 @@ std::optional<int64_t> number_of(const ShapeContext& node, size_t i) {
 
 void shape_of_dft(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const TransformNumbers numbers{number_of(node, 1), number_of(node, 2), {}};
-  const Transform t = dft_of(node.node(), node.attributes(), x, numbers);
+  const DftNumbers numbers{host_number(node, 1), host_number(node, 2), {}};
+  const DftGeometry t = make_dft(node.node(), node.attributes(), x, numbers);
   Shape y = x;
   const int64_t axis = numbers.axis.value_or(-2);
-  y[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.size()) : axis)] = t.made;
+  y[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.size()) : axis)] = t.num_results;
   y.back() = t.result;
   node.output(0, node.input(0).dtype, y);
 }
 
 void shape_of_stft(ShapeContext& node) {
   const Shape* window = node.has(2) ? &node.input(2).shape : nullptr;
-  const Transform t = stft_of(node.node(), node.attributes(), node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)});
-  node.output(0, node.input(0).dtype, {node.input(0).shape[0], t.frames, t.made, t.result});
+  const DftGeometry t =
+      make_stft(node.node(), node.attributes(), node.input(0).shape, window, {host_number(node, 3), {}, host_number(node, 1)});
+  node.output(0, node.input(0).dtype, {node.input(0).shape[0], t.frames, t.num_results, t.result});
 }
 
 void shape_of_mel_weights(ShapeContext& node) {
@@ -40,7 +41,7 @@ void shape_of_mel_weights(ShapeContext& node) {
     throw UnsupportedError("node '" + std::string(node.node()) + "': weights as " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
                            names(kFloats));
-  const int64_t bins = *number_of(node, 0), length = *number_of(node, 1), rate = *number_of(node, 2);
+  const int64_t bins = *host_number(node, 0), length = *host_number(node, 1), rate = *host_number(node, 2);
   const double low = node.host_real(3), high = node.host_real(4);
   if (bins < 1 || length < 1 || rate < 1 || !(low >= 0 && low <= high && high <= static_cast<double>(rate)))
     node.fail(std::to_string(bins) + " bands from " + std::to_string(low) + " to " + std::to_string(high) + " Hz of a spectrum of " +
@@ -49,17 +50,17 @@ void shape_of_mel_weights(ShapeContext& node) {
 }
 
 // The last axis holds real and imaginary parts.
-void cut_transforms(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_dft(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(2) && !node.host(2)) return;
-  const int64_t given = node.has_input(2) ? node.host(2)->as_int64().at(0) : node.attributes->integer("axis", -2);
-  const int bound = counted_axis(given, rank);
-  cut_others(node, axes, [&](int axis) { return axis == bound || axis == rank - 1; });
+  const int64_t declared_axis = node.has_input(2) ? node.host(2)->as_int64().at(0) : node.attributes->integer("axis", -2);
+  const int dft_axis = normalize_axis(declared_axis, rank);
+  split_all_but(node, axes, [&](int axis) { return axis == dft_axis || axis == rank - 1; });
 }
 
 }  // namespace
 
-Rows signal_rows() {
+OperatorRows signal_operators() {
   const ValueRole y = value("y", kFloats);
   return {{.name = "DFT",
            .skeleton = Skeleton::contraction,
@@ -70,8 +71,8 @@ Rows signal_rows() {
            .shape = shape_of_dft,
            .lower = lower_dft,
            .flop = dft_flop,
-           .host_inputs = host_bits(1, 2),
-           .cut = cut_transforms,
+           .host_inputs = input_bits(1, 2),
+           .split = split_dft,
            .epilogue = true},
           {.name = "STFT",
            .skeleton = Skeleton::contraction,
@@ -84,8 +85,8 @@ Rows signal_rows() {
            .shape = shape_of_stft,
            .lower = lower_stft,
            .flop = stft_flop,
-           .host_inputs = host_bits(1, 3),
-           .cut = cut_images,
+           .host_inputs = input_bits(1, 3),
+           .split = split_batch,
            .epilogue = true},
           {.name = "MelWeightMatrix",
            .skeleton = Skeleton::index_map,
@@ -95,7 +96,7 @@ Rows signal_rows() {
                       .attributes = {integer("output_datatype", 1)}},
            .shape = shape_of_mel_weights,
            .lower = lower_mel_weights,
-           .host_inputs = host_bits(0, 1, 2, 3, 4)}};
+           .host_inputs = input_bits(0, 1, 2, 3, 4)}};
 }
 
 }  // namespace pumice

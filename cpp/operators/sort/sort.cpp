@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/common/strided_copy.h"
-#include "operators/table/operator_table.h"
 #include "operators/sort/lowerings.h"
+#include "operators/table/operator_table.h"
 
 namespace pumice {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kBlock = 1024;  // BLOCK in sort.comp
 
 // Maximum row size for rank sorting. It is larger on software devices, where every barrier requires a switch between all invocations.
-int64_t most_ranked(const LowerContext& node) {
+int64_t max_rank_sort_size(const LowerContext& node) {
   return node.context->info().kind == DeviceKind::software ? 256 : 32;
 }
 
@@ -29,7 +29,7 @@ struct Pairs {
   int64_t pitch = 0;
 };
 
-int64_t blocks_in(int64_t size) {
+int64_t num_blocks(int64_t size) {
   return ceil_div(size, kBlock);
 }
 
@@ -40,7 +40,7 @@ struct Sort {
   bool largest;
 
   Macros macros(int stage, bool from_x) const {
-    const bool half = is_half_width(dtype);
+    const bool half = is_16bit_float(dtype);
     return {{"STAGE", std::to_string(stage)},
             {"BITS", std::to_string(bits(dtype))},
             {"KIND", is_float(dtype)            ? "2"
@@ -57,31 +57,31 @@ struct Sort {
   }
 
   // Sorts blocks of `x` (the operator's input if `from` is null) and keeps the first pairs of each block.
-  Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
+  Pairs sort_blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
     const int64_t size = from ? from->pitch : count;
     const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
-    const Pairs made = pairs(number * kept);
+    const Pairs result = pairs(number * kept);
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
     if (from)
       step.bind("x_keys", from->keys).bind("x_indices", from->indices);
     else
       step.bind("x", x).set("inner", inner);
-    step.bind("y_keys", made.keys).bind("y_indices", made.indices).set("rows", rows).set("count", size).set("blocks", number);
-    step.set("block", block).set("kept", kept).set("pitch", made.pitch);
+    step.bind("y_keys", result.keys).bind("y_indices", result.indices).set("rows", rows).set("count", size).set("blocks", number);
+    step.set("block", block).set("kept", kept).set("pitch", result.pitch);
     node.add(step.groups(static_cast<uint64_t>(ceil_div(rows * number, kBlock / block))).build());
-    return made;
+    return result;
   }
 
   // Computes the first indices of short rows, without keys.
-  Pairs ranked(const Operand& x, int64_t k) const {
-    const Pairs made{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
+  Pairs rank_sort(const Operand& x, int64_t k) const {
+    const Pairs result{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
-    step.bind("x", x).bind("y_indices", made.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
+    step.bind("x", x).bind("y_indices", result.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
     node.add(step.threads(static_cast<uint64_t>(rows * count)).build());
-    return made;
+    return result;
   }
 
-  void merge(const Pairs& pairs) const {
+  void merge_blocks(const Pairs& pairs) const {
     for (int64_t half = kBlock; half < pairs.pitch; half *= 2) {
       for (int64_t stride = half; stride >= kBlock; stride /= 2) {
         StepBuilder step(node.kernel("sort.comp", DType::float32, macros(1, false)));
@@ -95,40 +95,40 @@ struct Sort {
     }
   }
 
-  Pairs first(const Operand& x, int64_t k) const {
-    if (count <= most_ranked(node)) return ranked(x, k);
+  Pairs top_k_pairs(const Operand& x, int64_t k) const {
+    if (count <= max_rank_sort_size(node)) return rank_sort(x, k);
     if (2 * k > kBlock && count > kBlock) {
       // Sorts all pairs; the row is padded to a power of two with pairs that sort last.
-      const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_in(count))));
-      const Pairs all = blocks(x, nullptr, kBlock, number);
-      merge(all);
+      const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_blocks(count))));
+      const Pairs all = sort_blocks(x, nullptr, kBlock, number);
+      merge_blocks(all);
       return all;
     }
-    Pairs found = blocks(x, nullptr, k, blocks_in(count));
-    while (found.pitch > k) found = blocks(x, &found, k, blocks_in(found.pitch));
-    return found;
+    Pairs sorted_pairs = sort_blocks(x, nullptr, k, num_blocks(count));
+    while (sorted_pairs.pitch > k) sorted_pairs = sort_blocks(x, &sorted_pairs, k, num_blocks(sorted_pairs.pitch));
+    return sorted_pairs;
   }
 };
 
-void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& sort, const Operand& x, int64_t k) {
-  add_dense(node, i, "topk_gather.comp", {{"POSITIONS", std::to_string(i)}}, [&](StepBuilder& step) {
-    step.bind("order", found.indices).set("inner", sort.inner).set("size", k).set("pitch", found.pitch);
+void add_output(LowerContext& node, size_t i, const Pairs& sorted_pairs, const Sort& sort, const Operand& x, int64_t k) {
+  add_dense_output(node, i, "topk_gather.comp", {{"WRITE_INDICES", std::to_string(i)}}, [&](StepBuilder& step) {
+    step.bind("order", sorted_pairs.indices).set("inner", sort.inner).set("size", k).set("pitch", sorted_pairs.pitch);
     if (i == 0) step.bind("x", x).set("x_size", sort.count);
   });
 }
 
 // Lowers rows of one element: the element itself, with index 0.
-void lower_single(LowerContext& node) {
+void lower_single_element(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (node.has_output(0)) add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, {node.in(0)}, {node.out(0)});
   if (node.has_output(1))
-    add_dense(node, 1, "fill.comp", {{"DIAGONAL", "0"}}, [](StepBuilder& step) { step.set("value", std::array<int64_t, 2>{}); });
+    add_dense_output(node, 1, "fill.comp", {{"DIAGONAL", "0"}}, [](StepBuilder& step) { step.set("value", std::array<int64_t, 2>{}); });
 }
 
 }  // namespace
 
-Operand add_ascending_order(LowerContext& node, const Operand& keys, int64_t count) {
-  return Sort{node, DType::uint32, 1, count, 1, false}.first(keys, count).indices;
+Operand add_argsort(LowerContext& node, const Operand& keys, int64_t count) {
+  return Sort{node, DType::uint32, 1, count, 1, false}.top_k_pairs(keys, count).indices;
 }
 
 void lower_topk(LowerContext& node) {
@@ -138,12 +138,12 @@ void lower_topk(LowerContext& node) {
   const size_t any = node.has_output(0) ? 0 : 1;
   const int64_t k = node.output(any).shape[axis], count = x.shape[axis];
   if (node.output(any).elements() == 0) return;
-  if (count == 1) return lower_single(node);
+  if (count == 1) return lower_single_element(node);
   const Sort sort{node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
   const Operand source = dense_input(node, 0);
-  const Pairs found = sort.first(source, k);
+  const Pairs sorted_pairs = sort.top_k_pairs(source, k);
   for (size_t i = 0; i < 2; ++i)
-    if (node.has_output(i)) add_output(node, i, found, sort, source, k);
+    if (node.has_output(i)) add_output(node, i, sorted_pairs, sort, source, k);
 }
 
 }  // namespace pumice

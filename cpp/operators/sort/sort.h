@@ -6,6 +6,6 @@
 namespace pumice {
 
 // Adds a stable argsort: returns uint32 indices 0 .. count - 1 ordered by ascending uint32 `keys`.
-Operand add_ascending_order(LowerContext& node, const Operand& keys, int64_t count);
+Operand add_argsort(LowerContext& node, const Operand& keys, int64_t count);
 
 }  // namespace pumice

@@ -3,18 +3,18 @@
 #include <numeric>
 
 #include "operators/host/host_values.h"
-#include "operators/table/host_elements.h"
 #include "operators/sort/lowerings.h"
+#include "operators/table/host_elements.h"
 
 namespace pumice {
 namespace {
 
-using Places = std::vector<int64_t>;
+using Offsets = std::vector<int64_t>;
 
 // Argsort along an axis; NaN sorts last, or first if `largest`.
 template <typename T>
-Places sorted_axis(const std::vector<T>& elements, const Places& axis, bool largest) {
-  Places order(axis.size());
+Offsets argsort(const std::vector<T>& elements, const Offsets& axis, bool largest) {
+  Offsets order(axis.size());
   std::iota(order.begin(), order.end(), 0);
   const auto value = [&](int64_t i) { return elements[static_cast<size_t>(axis[static_cast<size_t>(i)])]; };
   const auto is_nan = [](T v) { return v != v; };
@@ -26,19 +26,19 @@ Places sorted_axis(const std::vector<T>& elements, const Places& axis, bool larg
 }
 
 template <typename T>
-HostResults top_elements(const HostNode& node) {
+HostResults top_k(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(-1, shape);
   const int64_t size = shape[axis], k = node.outputs[0].shape[axis], inner = packed_strides(shape)[axis];
   const auto elements = elements_of<T>(node.input(0));
   HostWriter values(node.outputs[0]), indices(node.outputs[1]);
   for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
-    Places places(static_cast<size_t>(size));
-    for (int64_t i = 0; i < size; ++i) places[static_cast<size_t>(i)] = (row / inner * size + i) * inner + row % inner;
-    const Places order = sorted_axis(elements, places, node.attributes.integer("largest") != 0);
+    Offsets offsets(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) offsets[static_cast<size_t>(i)] = (row / inner * size + i) * inner + row % inner;
+    const Offsets order = argsort(elements, offsets, node.attributes.integer("largest") != 0);
     for (int64_t i = 0; i < k; ++i) {
       const int64_t target = (row / inner * k + i) * inner + row % inner, from = order[static_cast<size_t>(i)];
-      values.store(target, elements[static_cast<size_t>(places[static_cast<size_t>(from)])]);
+      values.store(target, elements[static_cast<size_t>(offsets[static_cast<size_t>(from)])]);
       indices.store(target, from);
     }
   }
@@ -51,7 +51,7 @@ HostResults top_elements(const HostNode& node) {
 }  // namespace
 
 HostResults evaluate_topk(const HostNode& node) {
-  return is_float(node.input(0).desc.dtype) ? top_elements<double>(node) : top_elements<int64_t>(node);
+  return is_float(node.input(0).desc.dtype) ? top_k<double>(node) : top_k<int64_t>(node);
 }
 
 }  // namespace pumice

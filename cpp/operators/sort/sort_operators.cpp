@@ -1,10 +1,10 @@
 // Operator rows of sorting operators.
 #include <algorithm>
 
-#include "operators/host/host_node.h"
 #include "operators/common/split_axes.h"
-#include "operators/table/row_builders.h"
+#include "operators/host/host_node.h"
 #include "operators/sort/lowerings.h"
+#include "operators/table/row_builders.h"
 
 namespace pumice {
 namespace {
@@ -22,7 +22,7 @@ void shape_of_topk(ShapeContext& node) {
 
 }  // namespace
 
-Rows sort_rows() {
+OperatorRows sort_operators() {
   return {{.name = "TopK",
            .skeleton = Skeleton::sort,
            .schema = {.inputs = {value("x", kAny), value("k", kInt64)},
@@ -31,8 +31,8 @@ Rows sort_rows() {
                       .min_rank = 1},
            .shape = shape_of_topk,
            .lower = lower_topk,
-           .host_inputs = host_bits(1),
-           .cut = cut_beside_axis,
+           .host_inputs = input_bits(1),
+           .split = split_all_but_axis,
            .evaluate = evaluate_topk}};
 }
 

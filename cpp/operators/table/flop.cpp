@@ -11,7 +11,7 @@ uint64_t elements_of(const TensorDesc& desc) {
 
 }  // namespace
 
-uint64_t product_flop(const LowerContext& node) {
+uint64_t gemm_flop(const LowerContext& node) {
   const Shape& shape = node.input(0).shape;
   if (shape.empty()) return 0;
   const bool transposed = node.attributes && node.attributes->integer("transA", 0) != 0 && shape.size() >= 2;

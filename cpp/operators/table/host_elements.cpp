@@ -9,7 +9,7 @@ namespace pumice {
 namespace {
 
 template <typename T>
-void put(std::byte* target, T value) {
+void store_bytes(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
 }
 
@@ -29,31 +29,31 @@ void HostWriter::store(int64_t element, int64_t value) {
 void HostWriter::store(int64_t element, double value) {
   switch (desc_.dtype) {
     case DType::float64:
-      return put(at(element), value);
+      return store_bytes(at(element), value);
     case DType::float32:
-      return put(at(element), static_cast<float>(value));
+      return store_bytes(at(element), static_cast<float>(value));
     case DType::float16:
-      return put(at(element), half_from_float(static_cast<float>(value)));
+      return store_bytes(at(element), half_from_float(static_cast<float>(value)));
     case DType::bfloat16:
-      return put(at(element), bfloat16_from_float(static_cast<float>(value)));
+      return store_bytes(at(element), bfloat16_from_float(static_cast<float>(value)));
     case DType::bool_:
       return store(element, static_cast<int64_t>(value != 0));
     case DType::uint64:
-      return put(at(element), saturated<uint64_t>(value));
+      return store_bytes(at(element), saturating_cast<uint64_t>(value));
     case DType::uint32:
-      return put(at(element), saturated<uint32_t>(value));
+      return store_bytes(at(element), saturating_cast<uint32_t>(value));
     case DType::uint16:
-      return put(at(element), saturated<uint16_t>(value));
+      return store_bytes(at(element), saturating_cast<uint16_t>(value));
     case DType::uint8:
-      return put(at(element), saturated<uint8_t>(value));
+      return store_bytes(at(element), saturating_cast<uint8_t>(value));
     case DType::int32:
-      return put(at(element), saturated<int32_t>(value));
+      return store_bytes(at(element), saturating_cast<int32_t>(value));
     case DType::int16:
-      return put(at(element), saturated<int16_t>(value));
+      return store_bytes(at(element), saturating_cast<int16_t>(value));
     case DType::int8:
-      return put(at(element), saturated<int8_t>(value));
+      return store_bytes(at(element), saturating_cast<int8_t>(value));
     default:
-      return put(at(element), saturated<int64_t>(value));
+      return store_bytes(at(element), saturating_cast<int64_t>(value));
   }
 }
 
@@ -62,7 +62,7 @@ HostTensor HostWriter::take() {
   return {std::move(desc_), std::move(bytes_), data};
 }
 
-HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first) {
+HostTensor gather_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first) {
   HostWriter writer(desc);
   const size_t size = writer.element_bytes();
   for_each_index(desc.shape, strides,

@@ -39,7 +39,7 @@ std::vector<T> elements_of(const HostTensor& tensor) {
 }
 
 // Gathers x[first + sum(index * stride)] for all indices of `desc` in row-major order. Strides may be negative.
-HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
+HostTensor gather_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
 
 // Returns the bits of the first element as uint32 words for push constants.
 std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor);

@@ -12,7 +12,7 @@
 namespace pumice {
 
 // Placeholders for an unknown axis size, for elements that are not indices, and for integers without a limit.
-inline constexpr int64_t kNotKnown = -1, kNoIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
+inline constexpr int64_t kUnknownSize = -1, kNotAnIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
 
 // Valid range of an input's indices. Element k of an index vector indexes an axis of sizes[k]; the pattern repeats every sizes.size()
 // elements. Without sizes any value is valid. Float indices are truncated.

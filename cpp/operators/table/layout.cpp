@@ -2,24 +2,24 @@
 
 namespace pumice {
 
-bool takes_strides(const OperatorRow& row, size_t input) {
-  return row.strides != RowStrides::packed && (input == 0 || !row.pack || row.strided_weights);
+bool accepts_strided_input(const OperatorRow& row, size_t input) {
+  return row.strides != StrideSupport::packed && (input == 0 || !row.pack || row.strided_weights);
 }
 
-bool makes_strides(const OperatorRow& row, size_t output) {
-  return (row.strides == RowStrides::any || row.strides == RowStrides::image) && !has_bit(row.packed_outputs, output);
+bool writes_strided_output(const OperatorRow& row, size_t output) {
+  return (row.strides == StrideSupport::any || row.strides == StrideSupport::image) && !has_bit(row.packed_outputs, output);
 }
 
-bool takes_any_layout(const OperatorRow& row, size_t input) {
-  return row.strides == RowStrides::image && takes_strides(row, input);
+bool accepts_any_layout(const OperatorRow& row, size_t input) {
+  return row.strides == StrideSupport::image && accepts_strided_input(row, input);
 }
 
-bool makes_any_layout(const OperatorRow& row, size_t output) {
-  return row.strides == RowStrides::image && makes_strides(row, output);
+bool writes_any_layout(const OperatorRow& row, size_t output) {
+  return row.strides == StrideSupport::image && writes_strided_output(row, output);
 }
 
-bool suits_channels_last(DType dtype, const Shape& shape) {
-  return is_working_float(dtype) && (shape.size() == 3 || shape.size() == 4) && shape[1] % 4 == 0;
+bool fits_channels_last(DType dtype, const Shape& shape) {
+  return is_operator_float(dtype) && (shape.size() == 3 || shape.size() == 4) && shape[1] % 4 == 0;
 }
 
 Strides channels_last_strides(const Shape& shape) {

@@ -7,16 +7,16 @@
 namespace pumice {
 
 // Whether the operator's kernels read an input, or write an output, with arbitrary strides.
-bool takes_strides(const OperatorRow& row, size_t input);
-bool makes_strides(const OperatorRow& row, size_t output);
+bool accepts_strided_input(const OperatorRow& row, size_t input);
+bool writes_strided_output(const OperatorRow& row, size_t output);
 
 // Whether the operator's kernels read or write images (rank 3 and 4) channels-last as well as row-major. This need not hold for its
 // weights.
-bool takes_any_layout(const OperatorRow& row, size_t input);
-bool makes_any_layout(const OperatorRow& row, size_t output);
+bool accepts_any_layout(const OperatorRow& row, size_t input);
+bool writes_any_layout(const OperatorRow& row, size_t output);
 
 // Whether the channels form aligned vec4s in channels-last layout, which the GEMM, convolution and window kernels run fastest with.
-bool suits_channels_last(DType dtype, const Shape& shape);
+bool fits_channels_last(DType dtype, const Shape& shape);
 Strides channels_last_strides(const Shape& shape);
 
 }  // namespace pumice

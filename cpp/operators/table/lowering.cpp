@@ -102,17 +102,17 @@ StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> va
 
 StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
   const auto& local = step_.kernel->local_size();
-  const bool is_line = step_.kernel->grid_axes() == 1;
+  const bool is_1d = step_.kernel->grid_axes() == 1;
   groups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
-  const std::array<uint32_t, 3>& made = step_.groups;
-  if (is_line && uint64_t{made[0]} * made[1] * made[2] > (uint64_t{1} << 32) / local[0])
+  const std::array<uint32_t, 3>& group_counts = step_.groups;
+  if (is_1d && uint64_t{group_counts[0]} * group_counts[1] * group_counts[2] > (uint64_t{1} << 32) / local[0])
     throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) +
                            " invocations, more than 32-bit numbers count");
   return *this;
 }
 
 StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
-  Launch launch = launch_of(step_.kernel, {x, y, z});
+  Launch launch = make_launch(step_.kernel, {x, y, z});
   step_.kernel = std::move(launch.kernel);
   step_.groups = launch.groups;
   return *this;
@@ -124,7 +124,7 @@ StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
 }
 
 Step StepBuilder::build() {
-  if (!step_.variant.empty()) step_.kernel->ask_with_pipeline();  // ask about the form chosen for the grid
+  if (!step_.variant.empty()) step_.kernel->query_spills_with_pipeline();  // ask about the form chosen for the grid
   const Interface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
@@ -134,8 +134,9 @@ Step StepBuilder::build() {
   return std::move(step_);
 }
 
-std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
-                                                                                     int64_t count, std::function<void(StepBuilder&)> set) {
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> elementwise_packing(std::shared_ptr<const KernelVariant> kernel,
+                                                                                            int64_t count,
+                                                                                            std::function<void(StepBuilder&)> set) {
   return [kernel = std::move(kernel), count, set = std::move(set)](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     if (count == 0) return;
     StepBuilder step(kernel);
@@ -151,11 +152,11 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
   return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
 
-bool NodeContext::prefers_lanes() const {
+bool NodeContext::prefers_cpu_kernels() const {
   const DeviceInfo& device = context->info();
-  if (!prefers_lanes_)
-    prefers_lanes_ = device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
-  return *prefers_lanes_;
+  if (!prefers_cpu_kernels_)
+    prefers_cpu_kernels_ = device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+  return *prefers_cpu_kernels_;
 }
 
 int64_t NodeContext::subgroup() const {
@@ -165,37 +166,37 @@ int64_t NodeContext::subgroup() const {
   return usable && std::has_single_bit(size) && size >= 16 && size <= 128 ? static_cast<int64_t>(size) : 0;
 }
 
-int64_t NodeContext::most_invocations() const {
+int64_t NodeContext::max_invocations() const {
   return static_cast<int64_t>(std::min(context->limit("maxComputeWorkGroupInvocations"), context->limit("maxComputeWorkGroupSize_0")));
 }
 
-int64_t NodeContext::workgroup(int64_t wanted) const {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(wanted, most_invocations()))));
+int64_t NodeContext::workgroup_size(int64_t requested) const {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(requested, max_invocations()))));
 }
 
-bool NodeContext::has_matrices() const {
+bool NodeContext::has_coopmat() const {
   return support_of(context->info(), float_dtype).matrices;
 }
 
-bool NodeContext::has_quads() const {
-  return float_dtype == DType::float16 && subgroup() == 32 && has_matrices() && !driver_quirks(context).has(Quirk::other_matrix_layout);
+bool NodeContext::has_mma() const {
+  return float_dtype == DType::float16 && subgroup() == 32 && has_coopmat() && !driver_quirks(context).has(Quirk::other_matrix_layout);
 }
 
-bool NodeContext::emulates_fragments() const {
+bool NodeContext::emulates_mma() const {
   return float_dtype == DType::float16 && driver_quirks(context).has(Quirk::emulated_fragments);
 }
 
-bool NodeContext::takes_halves() const {
+bool NodeContext::supports_split_fp16() const {
   const QuirkSet quirks = driver_quirks(context);
-  const bool has_units = subgroup() == 32 && support_of(context->info(), DType::float16).matrices;
-  return quirks.has(Quirk::emulated_fragments) || (has_units && !quirks.has(Quirk::other_matrix_layout));
+  const bool has_fp16_coopmat = subgroup() == 32 && support_of(context->info(), DType::float16).matrices;
+  return quirks.has(Quirk::emulated_fragments) || (has_fp16_coopmat && !quirks.has(Quirk::other_matrix_layout));
 }
 
 int64_t NodeContext::multiprocessors() const {
-  constexpr int64_t kOfH200 = 132;
+  constexpr int64_t kH200Multiprocessors = 132;
   const auto& limits = context->info().limits;
   const auto found = limits.find("shaderSMCount");
-  return found == limits.end() || found->second == 0 ? kOfH200 : static_cast<int64_t>(found->second);
+  return found == limits.end() || found->second == 0 ? kH200Multiprocessors : static_cast<int64_t>(found->second);
 }
 
 void NodeContext::check_arithmetic(DType dtype) const {
@@ -205,25 +206,25 @@ void NodeContext::check_arithmetic(DType dtype) const {
 }
 
 std::optional<int64_t> NodeContext::loop_limit() const {
-  constexpr int64_t kMostIterations = 65000;
-  return driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMostIterations) : std::nullopt;
+  constexpr int64_t kMaxIterations = 65000;
+  return driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMaxIterations) : std::nullopt;
 }
 
 void NodeContext::check_loops(int64_t iterations) const {
-  const auto most = loop_limit();
-  if (!most || iterations <= *most) return;
+  const auto max_iterations = loop_limit();
+  if (!max_iterations || iterations <= *max_iterations) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
-                         " times; this driver ends loops after " + std::to_string(*most));
+                         " times; this driver ends loops after " + std::to_string(*max_iterations));
 }
 
-int64_t largest_range(const Context& context) {
-  constexpr uint64_t kBoundaries = 1024;  // alignment slack before and after the wanted range, on any device
+int64_t max_binding_bytes(const Context& context) {
+  constexpr uint64_t kAlignmentSlack = 1024;  // alignment slack before and after the wanted range, on any device
   const uint64_t largest = context.limit("maxStorageBufferRange");
-  return static_cast<int64_t>(largest > 2 * kBoundaries ? largest - kBoundaries : largest);
+  return static_cast<int64_t>(largest > 2 * kAlignmentSlack ? largest - kAlignmentSlack : largest);
 }
 
 const std::shared_ptr<const KernelVariant>* KernelMemo::find(std::string_view key) const {
-  const auto found = std::ranges::find(kernels_, key, [](const auto& one) -> std::string_view { return one.first; });
+  const auto found = std::ranges::find(kernels_, key, [](const auto& entry) -> std::string_view { return entry.first; });
   return found == kernels_.end() ? nullptr : &found->second;
 }
 

@@ -22,10 +22,10 @@
 namespace pumice {
 
 // Memory that a step's operand lives in. Indices are local to the node; a graph renumbers them.
-enum class Place : uint8_t { none, input, output, temporary, persistent, host };
+enum class MemoryKind : uint8_t { none, input, output, temporary, persistent, host };
 
 struct Operand {
-  Place place = Place::none;
+  MemoryKind place = MemoryKind::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;  // size of the range that the step accesses from byte_offset on; 0: up to the end
@@ -63,7 +63,7 @@ class StepBuilder {
   StepBuilder& set(std::string_view name, double value);
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
   // Sets workgroup counts to cover at least this many invocations per axis. The kernel uses its folded form if the grid exceeds device
-  // limits: see launch_of(), also for the errors it throws.
+  // limits: see make_launch(), also for the errors it throws.
   StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   // Names the variant that the step runs, if its node has several. The driver is then queried for register spills.
@@ -87,14 +87,15 @@ struct PackedWeight {
 };
 
 // Returns a packing function with one kernel that computes each of `count` elements of `y` from `x`. `set` fills its push constants.
-std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
-                                                                                     int64_t count, std::function<void(StepBuilder&)> set);
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> elementwise_packing(std::shared_ptr<const KernelVariant> kernel,
+                                                                                            int64_t count,
+                                                                                            std::function<void(StepBuilder&)> set);
 
 // Input index of the residual: a second tensor that the epilogue reads, with the output's shape or broadcast to it.
 inline constexpr size_t kResidualInput = 3;
 
 // An fp32 GEMM whose constant operand, scaled by 2^-exponent, fits into sums of two fp16 values (shaders/include/split_fp16.glsl).
-struct HalvesOfFactors {
+struct SplitFp16Params {
   int exponent;
   bool exact_left;  // the other operand is exact in fp16; otherwise it is split too
 };
@@ -110,7 +111,7 @@ class NodeContext {
   bool deterministic = false;                  // results are bitwise reproducible across runs
   const MeasuredVariants* measured = nullptr;  // kernel variants measured on this device; null: the engine chooses
   const VariantNames* spilled = nullptr;       // variants of this node whose kernels spill; null: none known
-  std::optional<HalvesOfFactors> halves;       // set if the node's operator splits operands into fp16 values and they fit
+  std::optional<SplitFp16Params> split_fp16;   // set if the node's operator splits operands into fp16 values and they fit
   std::vector<std::optional<Shape>> shapes;    // input shapes of a graph node known before binding
 
   // Returns the kernel of an embedded shader that stores values as `dtype`; see storage_of().
@@ -118,24 +119,25 @@ class NodeContext {
                                               const SpecValues& spec = {}) const;
   // Whether to use the SIMD kernels of a software device with subgroups of 8, which work in registers ("lanes"). Other devices use kernels
   // that work in shared memory ("tiled").
-  bool prefers_lanes() const;
+  bool prefers_cpu_kernels() const;
   // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or full subgroups of a fixed size.
   int64_t subgroup() const;
-  // Return the maximum number of invocations of a one-dimensional workgroup, and the largest power of two within that limit and `wanted`.
-  int64_t most_invocations() const;
-  int64_t workgroup(int64_t wanted) const;
+  // Return the maximum number of invocations of a one-dimensional workgroup, and the largest power of two within that limit and
+  // `requested`.
+  int64_t max_invocations() const;
+  int64_t workgroup_size(int64_t requested) const;
   bool is_spilled(std::string_view variant) const { return spilled && spilled->contains(variant); }
   // Whether the device has 16x16x16 cooperative matrices of the program's float type with fp32 accumulation.
-  bool has_matrices() const;
+  bool has_coopmat() const;
   // Whether fp16 cooperative matrices have the m16n8k16 fragment layout that attention_mma.comp and gemm_mma.comp assume.
-  bool has_quads() const;
-  // Like has_quads(); also true if they are emulated for tests (Quirk::emulated_fragments).
-  bool has_fragments() const { return has_quads() || emulates_fragments(); }
-  bool emulates_fragments() const;
+  bool has_mma() const;
+  // Like has_mma(); also true if they are emulated for tests (Quirk::emulated_fragments).
+  bool has_fragments() const { return has_mma() || emulates_mma(); }
+  bool emulates_mma() const;
   // Bytes of shared memory for emulated fragments: both operands, and the values exchanged between invocations.
-  int64_t emulated_bytes(int64_t invocations) const { return emulates_fragments() ? invocations * 68 : 0; }
+  int64_t emulated_bytes(int64_t invocations) const { return emulates_mma() ? invocations * 68 : 0; }
   // Whether an fp32 GEMM can run as fp16 fragment GEMMs, regardless of the program's float type.
-  bool takes_halves() const;
+  bool supports_split_fp16() const;
   // Number of multiprocessors for cost models; the H200's number if the device does not report it.
   int64_t multiprocessors() const;
   // Throws UnsupportedError if the device has no arithmetic for this dtype (shaderFloat64).
@@ -146,11 +148,11 @@ class NodeContext {
   std::optional<int64_t> loop_limit() const;  // maximum total number of loop iterations per invocation, if the driver ends longer loops
 
  private:
-  mutable std::optional<bool> prefers_lanes_;  // cached
+  mutable std::optional<bool> prefers_cpu_kernels_;  // cached
 };
 
 // The largest range in bytes that a kernel can bind of a tensor that may start anywhere.
-int64_t largest_range(const Context& context);
+int64_t max_binding_bytes(const Context& context);
 
 class PackContext : public NodeContext {
  public:
@@ -172,7 +174,7 @@ class KernelMemo {
   std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
 };
 
-inline constexpr int64_t kAsLongAsTheSum = INT64_MAX;  // as many additions as the sum has terms, for kernels that do not report them
+inline constexpr int64_t kUnknownAdditions = INT64_MAX;  // as many additions as the sum has terms, for kernels that do not report them
 
 // Result of lowering a node.
 struct LoweredNode {
@@ -194,18 +196,18 @@ class LowerContext : public NodeContext, public LoweredNode {
   const TensorDesc& output(size_t i) const { return *outputs.at(i); }
   const HostTensor* host(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
   // Byte distance of input i from the preceding 16-byte boundary.
-  uint64_t input_phase(size_t i) const { return i < input_phases.size() ? input_phases[i] : 0; }
-  Operand in(size_t i) const { return {Place::input, static_cast<uint32_t>(i), 0}; }
-  Operand out(size_t i) const { return {Place::output, static_cast<uint32_t>(i), 0}; }
+  uint64_t input_misalignment(size_t i) const { return i < input_misalignments.size() ? input_misalignments[i] : 0; }
+  Operand in(size_t i) const { return {MemoryKind::input, static_cast<uint32_t>(i), 0}; }
+  Operand out(size_t i) const { return {MemoryKind::output, static_cast<uint32_t>(i), 0}; }
   // Scratch memory of this node, 16-byte aligned.
   Operand temporary(uint64_t bytes) {
     temporaries.push_back(bytes);
-    return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0};
+    return {MemoryKind::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0};
   }
   // Host-built bytes that the device reads: tables, and parameters that exceed push constants.
   Operand host_block(std::vector<std::byte> bytes) {
     host_blocks.push_back(std::move(bytes));
-    return {Place::host, static_cast<uint32_t>(host_blocks.size() - 1), 0};
+    return {MemoryKind::host, static_cast<uint32_t>(host_blocks.size() - 1), 0};
   }
   // Returns input i in packed form: the persistent copy if constant, else packed into a temporary.
   Operand packed(size_t i);
@@ -213,14 +215,14 @@ class LowerContext : public NodeContext, public LoweredNode {
   // operators.
   const std::string& epilogue() const {
     epilogue_read = true;
-    return epilogue_text;
+    return epilogue_source;
   }
   // Epilogue macros for kernels that compute no other elementary functions. If results have 16 bits, the macros select the short
   // approximations, as in a separate elementwise kernel.
   Macros epilogue_macros() const {
     Macros macros{{"EPILOGUE(x)", epilogue()}};
-    const bool is_brief = !exact_epilogue && !outputs.empty() && outputs[0] && is_half_width(outputs[0]->dtype);
-    if (is_brief && epilogue_text.find("pm_") != std::string::npos) macros.emplace_back("PM_BRIEF", "1");
+    const bool is_approximate = !exact_epilogue && !outputs.empty() && outputs[0] && is_16bit_float(outputs[0]->dtype);
+    if (is_approximate && epilogue_source.find("pm_") != std::string::npos) macros.emplace_back("PM_BRIEF", "1");
     return macros;
   }
   // The tensor called `residual` in the epilogue. It has the output's layout and starts at a binding boundary.
@@ -232,23 +234,23 @@ class LowerContext : public NodeContext, public LoweredNode {
   DType residual_dtype(DType otherwise) const { return residual() ? input(kResidualInput).dtype : otherwise; }
   void add(Step step) { steps.push_back(std::move(step)); }
   // Reports the longest chain of additions in the node's sums. Call only from a lowering that knows all of them.
-  void tell_additions(int64_t most) { additions = std::max(additions, most); }
+  void report_additions(int64_t additions_of_step) { additions = std::max(additions, additions_of_step); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<const HostTensor*> hosts;
-  std::vector<uint64_t> input_phases;  // empty: all inputs start at a boundary
-  std::vector<bool> constant_packed;   // input i is already packed in the persistent resource
-  std::vector<bool> constant;          // input i is in the persistent resource, packed or not; set only for nodes of programs
+  std::vector<uint64_t> input_misalignments;  // empty: all inputs start at a boundary
+  std::vector<bool> constant_packed;          // input i is already packed in the persistent resource
+  std::vector<bool> constant;                 // input i is in the persistent resource, packed or not; set only for nodes of programs
   const struct OperatorRow* row = nullptr;
-  std::string epilogue_text = "x";
+  std::string epilogue_source = "x";
   bool exact_epilogue = false;  // use fp32-accurate functions in the epilogue
   int64_t concurrent = 1;       // number of equal-sized GEMMs on the same rows that run concurrently, including this one
   std::optional<Operand> residual_operand = {};
   mutable bool epilogue_read = false, residual_read = false;
   const Expression* expression =
       nullptr;  // fused expression of an elementwise operator or, with a residual, the epilogue; null: the operator's expression
-  KernelMemo* memo = nullptr;           // memo of this node, or null
-  uint64_t whole_bound = ~uint64_t{0};  // bytes that the unsplit node would bind, if this is a part of a node that is split for size
+  KernelMemo* memo = nullptr;             // memo of this node, or null
+  uint64_t unsplit_bytes = ~uint64_t{0};  // bytes that the unsplit node would bind, if this is a part of a node that is split for size
 };
 
 }  // namespace pumice

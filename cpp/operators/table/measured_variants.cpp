@@ -5,18 +5,18 @@
 
 namespace pumice {
 
-std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::span<const std::string_view> others, const VariantNames* spilled) {
+std::shared_ptr<const StepChoice> find_tuned_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
+                                                    std::span<const std::string_view> others, const VariantNames* spilled) {
   if (!measured) return nullptr;
   const auto found = measured->taken.find(kind);
   if (found == measured->taken.end()) return nullptr;
-  const std::string& wanted = found->second;
-  const bool is_own = wanted == own, is_other = !is_own && std::ranges::find(others, wanted) != others.end();
-  const bool spills = is_other && spilled && spilled->contains(wanted), is_taken = is_own || (is_other && !spills);
+  const std::string& requested = found->second;
+  const bool is_default = requested == own, is_alternative = !is_default && std::ranges::find(others, requested) != others.end();
+  const bool spills = is_alternative && spilled && spilled->contains(requested), is_selected = is_default || (is_alternative && !spills);
   return std::make_shared<const StepChoice>(StepChoice{.kind = std::string(kind),
                                                        .own = std::string(own),
-                                                       .taken = is_taken ? wanted : std::string(own),
-                                                       .refused = is_taken ? "" : wanted,
+                                                       .taken = is_selected ? requested : std::string(own),
+                                                       .refused = is_selected ? "" : requested,
                                                        .spills = spills});
 }
 

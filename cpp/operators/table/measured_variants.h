@@ -37,8 +37,8 @@ struct StepChoice {
 
 // Returns the measured variant for a step of this kind, which supports `own` and the `others` that are not in `spilled`; null if none was
 // given. A plan that lists variants omits these kinds: a variant may consist of several steps, whose times cannot be compared one by one.
-std::shared_ptr<const StepChoice> told_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
-                                              std::span<const std::string_view> others, const VariantNames* spilled = nullptr);
+std::shared_ptr<const StepChoice> find_tuned_choice(const MeasuredVariants* measured, std::string_view kind, std::string_view own,
+                                                    std::span<const std::string_view> others, const VariantNames* spilled = nullptr);
 
 // Class of a size: the size rounded up to a power of two, and its largest power-of-two divisor up to 256. Same classes as kernel.tune().
 std::string size_class(int64_t size);

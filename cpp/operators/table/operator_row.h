@@ -17,7 +17,7 @@ namespace pumice {
 class LowerContext;  // operators/table/lowering.h, like the next two: arguments of an operator's functions
 class PackContext;
 struct PackedWeight;
-struct CutAxis;        // operators/common/split_axes.h
+struct SplitAxis;      // operators/common/split_axes.h
 struct HostNode;       // operators/host/host_node.h
 struct ReductionFold;  // operators/reduction/reduce.h
 struct StridedView;    // operators/geometry/strided_views.h
@@ -27,7 +27,7 @@ enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_ma
 std::string_view name(Skeleton skeleton);
 
 // Strides that an operator's kernels read and write.
-enum class RowStrides : uint8_t {
+enum class StrideSupport : uint8_t {
   any,     // any strides for inputs and outputs
   image,   // like `any`; channels-last images (rank 3 and 4) are as fast as row-major ones
   any_in,  // any strides for inputs, row-major outputs
@@ -35,14 +35,14 @@ enum class RowStrides : uint8_t {
 };
 
 // What shape inference assumes for `host_inputs` elements that are unknown until the program runs.
-enum class HostGuess : uint8_t {
+enum class AssumedHostValues : uint8_t {
   ones,   // sizes or counts: assume 1
   shape,  // input 1 has the output's shape: assume its first size for all elements
   parts,  // input 1 has split lengths along the attribute "axis": assume the first for all
 };
 
 // Whether output 0 contains the elements of input 0 unchanged.
-enum class RowPasses : uint8_t {
+enum class ForwardedInput : uint8_t {
   nothing,   // no: elements are new, or they are checked
   elements,  // yes, in order, in any shape
   tensor,    // yes, in order and in the same shape
@@ -99,7 +99,7 @@ class ShapeContext {
   [[noreturn]] void fail(const std::string& message) const;  // throws GraphError naming the node
 
  private:
-  const HostTensor& host_number(size_t i) const;
+  const HostTensor& host_scalar(size_t i) const;
 
   std::string_view node_;
   const Attributes& attributes_;
@@ -142,71 +142,71 @@ struct OperatorRow {
 
   // Inputs that the shape rule or lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;
-  HostGuess guess = HostGuess::ones;
-  uint32_t host_elements = 0;         // inputs whose values become output elements
-  std::string_view filled_with = {};  // attribute whose value becomes output elements
-  std::string_view scales = {};       // attribute that input 1 is multiplied by before rounding
+  AssumedHostValues assumed_values = AssumedHostValues::ones;
+  uint32_t host_elements = 0;            // inputs whose values become output elements
+  std::string_view fill_attribute = {};  // attribute whose value becomes output elements
+  std::string_view scales = {};          // attribute that input 1 is multiplied by before rounding
   // Describes how constant input `i` is packed for this device, independent of data shapes. Returns false if it is used unpacked.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // Operator to use instead if the output size is a count of nonzeros known only on the device (NonZero, Compress). It has the outputs of
   // pumice::CountNonZero as additional inputs.
-  std::string_view counted = {};
+  std::string_view counted_operator = {};
   IndexRule indices = nullptr;   // valid indices of the row's index input
-  bool refuses_indices = false;  // with `indices`: reject out-of-range values that a call passes
+  bool rejects_indices = false;  // with `indices`: reject out-of-range values that a call passes
 
-  RowStrides strides = RowStrides::any;
-  uint32_t packed_outputs = 0;       // bit j: output j is row-major regardless of `strides`
-  uint32_t permuted_inputs = 0;      // bit i: input i may have any axis order in memory, including the last axis
-  bool strided_weights = false;      // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
-  bool wants_channels_last = false;  // a copy to channels-last pays off for images with many channels
-  bool concatenates = false;         // concatenates along the attribute "axis": an input may be written directly to its part of the output
+  StrideSupport strides = StrideSupport::any;
+  uint32_t packed_outputs = 0;         // bit j: output j is row-major regardless of `strides`
+  uint32_t permuted_inputs = 0;        // bit i: input i may have any axis order in memory, including the last axis
+  bool strided_weights = false;        // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
+  bool prefers_channels_last = false;  // a copy to channels-last pays off for images with many channels
+  bool concatenates = false;  // concatenates along the attribute "axis": an input may be written directly to its part of the output
   // Returns the outputs as views of input 0, or nullopt if one is not a view. Absent outputs are null.
   std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
                                                    const std::vector<const TensorDesc*>& outputs) = nullptr;
   // Whether the output equals input 0 regardless of the indices. Both have the same number of elements.
-  bool (*keeps)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
-  RowPasses passes = RowPasses::nothing;
+  bool (*is_identity)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
+  ForwardedInput forwards = ForwardedInput::nothing;
   // Appends the axes along which results are independent, so that the node can be split.
-  void (*cut)(const LowerContext&, std::vector<CutAxis>&) = nullptr;
+  void (*split)(const LowerContext&, std::vector<SplitAxis>&) = nullptr;
 
   // Computes all outputs from known inputs. Returns nullopt if the result is undefined (integer division by zero).
   std::optional<std::vector<HostTensor>> (*evaluate)(const HostNode&) = nullptr;
-  bool reads_shapes_alone = false;  // results depend only on input shapes, not on data
+  bool reads_only_shapes = false;  // results depend only on input shapes, not on data
 
   // Results easily exceed fp16's maximum of 65,504: they stay fp32 in fp16 programs.
   bool overflows = false;
-  bool mixes_floats = false;  // kernels read floats of either width and write the float dtype that is requested
+  bool mixed_precision = false;  // kernels read floats of either width and write the float dtype that is requested
   // Bit i: the scalar in input i is a lower or upper bound of all output elements.
-  uint32_t least_inputs = 0, most_inputs = 0;
+  uint32_t lower_bound_inputs = 0, upper_bound_inputs = 0;
   // Bit i: although the operator computes in one float width, its kernels also accept fp32 for input i or output i.
-  uint32_t wide_inputs = 0, wide_outputs = 0;
+  uint32_t fp32_inputs = 0, fp32_outputs = 0;
   // Bit i: although the operator computes in fp32, its kernels also accept 16-bit floats for input i.
-  uint32_t narrow_inputs = 0;
+  uint32_t half_inputs = 0;
   // Bit i: input i is a GEMM operand whose products are summed in fp32. An fp32 node whose operands all hold 16-bit values reads these
   // directly, like a 16-bit node with an fp32 output.
-  uint32_t factors = 0;
-  // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see HalvesOfFactors.
-  bool splits_factors = false;
-  bool stores_either = false;  // although kernels compute in one float width, they store output 0, after an epilogue, in either width
-  bool elementwise = false;    // packed tensors of one shape may be treated as vectors
-  bool casts = false;          // output is input 0 cast to another dtype; a second input only provides that dtype
-  bool reads_bits = false;     // reads or writes raw bits: input 0 and the output keep their declared dtypes
-  bool epilogue = false;       // kernels apply an expression to each element before storing it
+  uint32_t gemm_inputs = 0;
+  // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see SplitFp16Params.
+  bool splits_into_fp16 = false;
+  bool stores_fp32_or_half = false;  // although kernels compute in one float width, they store output 0, after an epilogue, in either width
+  bool elementwise = false;          // packed tensors of one shape may be treated as vectors
+  bool casts = false;                // output is input 0 cast to another dtype; a second input only provides that dtype
+  bool reads_bits = false;           // reads or writes raw bits: input 0 and the output keep their declared dtypes
+  bool epilogue = false;             // kernels apply an expression to each element before storing it
   // Whether the epilogue may read a second tensor of the output's shape, given the constant `weights` in input 1. Null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
   // Max-pooling windows of the operator; nullopt if they are not adjacent. Null: not a max pool.
-  std::optional<PoolWindow> (*largest_of)(const Attributes&) = nullptr;
+  std::optional<PoolWindow> (*max_pool_window)(const Attributes&) = nullptr;
   // Fused operator that replaces this one if only its max pool is used. It has the attributes "pool_shape" for the windows and
   // "pool_epilogue" for the expression fused after pooling.
-  std::string_view pooled = {};
+  std::string_view pooled_operator = {};
   // Required with `pooled`: whether the fused operator has kernels for the constant `weights` in input 1.
-  bool (*takes_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
+  bool (*supports_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
   // Whether the operator is Softmax along the last axis for an input of this rank. Null: not a softmax.
   bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;
   // Fused operator that replaces this one if a Softmax (`is_softmax`) reads its matrix result. Output 0 is the softmax, output 1 the
-  // matrix. `takes_softmax`: whether it supports the constant `weights` in input 1 and an added bias of shape `bias`.
-  std::string_view with_softmax = {};
-  bool (*takes_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
+  // matrix. `supports_softmax`: whether it supports the constant `weights` in input 1 and an added bias of shape `bias`.
+  std::string_view softmax_operator = {};
+  bool (*supports_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
   const ReductionFold* fold = nullptr;  // fold of a reduction or running sum
 };
 

@@ -9,44 +9,45 @@
 namespace pumice {
 
 // Declared here because the families include this table, not the reverse.
-Rows map_rows();
-Rows contraction_rows();
-Rows joint_rows();
-Rows attention_decode();
-Rows quantized_cache_rows();
-Rows window_rows();
-Rows normalization_rows();
-Rows reduce_rows();
-Rows scan_rows();
-Rows recurrent_rows();
-Rows quantize_rows();
-Rows index_rows();
-Rows indexed_rows();
-Rows fill_rows();
-Rows resize_rows();
-Rows sort_rows();
-Rows view_rows();
-Rows random_rows();
-Rows signal_rows();
-Rows image_part_rows();
-Rows ml_rows();
-Rows user_rows();
+OperatorRows elementwise_operators();
+OperatorRows conv_gemm_operators();
+OperatorRows fused_conv_gemm_operators();
+OperatorRows attention_operators();
+OperatorRows quantized_cache_operators();
+OperatorRows pooling_operators();
+OperatorRows normalization_operators();
+OperatorRows reduce_operators();
+OperatorRows scan_operators();
+OperatorRows recurrent_operators();
+OperatorRows quantize_operators();
+OperatorRows index_operators();
+OperatorRows gather_scatter_operators();
+OperatorRows fill_operators();
+OperatorRows resize_operators();
+OperatorRows sort_operators();
+OperatorRows view_operators();
+OperatorRows random_operators();
+OperatorRows signal_operators();
+OperatorRows image_region_operators();
+OperatorRows ml_operators();
+OperatorRows user_operators();
 
 namespace {
 
-std::vector<OperatorRow> all_rows() {
+std::vector<OperatorRow> all_operators() {
   std::vector<OperatorRow> rows;
   for (const auto make :
-       {map_rows,    contraction_rows, joint_rows,     attention_decode, quantized_cache_rows, window_rows,     normalization_rows,
-        reduce_rows, scan_rows,        recurrent_rows, quantize_rows,  index_rows,           indexed_rows,    fill_rows,
-        resize_rows, sort_rows,        view_rows,      random_rows,    signal_rows,          image_part_rows, ml_rows,
-        user_rows})
+       {elementwise_operators, conv_gemm_operators,     fused_conv_gemm_operators, attention_operators, quantized_cache_operators,
+        pooling_operators,     normalization_operators, reduce_operators,          scan_operators,      recurrent_operators,
+        quantize_operators,    index_operators,         gather_scatter_operators,  fill_operators,      resize_operators,
+        sort_operators,        view_operators,          random_operators,          signal_operators,    image_region_operators,
+        ml_operators,          user_operators})
     for (OperatorRow& row : make()) rows.push_back(std::move(row));
   std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
   return rows;
 }
 
-std::string counted(size_t count, std::string_view noun) {
+std::string count_noun(size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
@@ -57,27 +58,27 @@ const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
 }
 
 // Converts the value to the kind in the schema: integers to reals, and empty lists to lists of any kind.
-AttributeValue converted(const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
-  const auto given = static_cast<AttributeKind>(value.index());
-  if (given == schema.kind) return value;
-  if (schema.kind == AttributeKind::real && given == AttributeKind::integer) return static_cast<double>(std::get<int64_t>(value));
+AttributeValue convert_attribute(const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
+  const auto value_kind = static_cast<AttributeKind>(value.index());
+  if (value_kind == schema.kind) return value;
+  if (schema.kind == AttributeKind::real && value_kind == AttributeKind::integer) return static_cast<double>(std::get<int64_t>(value));
   const auto* integers = std::get_if<std::vector<int64_t>>(&value);
   if (integers && schema.kind == AttributeKind::reals) return std::vector<double>(integers->begin(), integers->end());
   if (integers && integers->empty() && schema.kind == AttributeKind::texts) return std::vector<std::string>();
   throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(name(schema.kind)) +
-                                          " expected; given " + std::string(name(given)));
+                                          " expected; given " + std::string(name(value_kind)));
 }
 
-void check_unknown(const OperatorRow& row, std::string_view node, const Attributes& given) {
-  for (const auto& [key, value] : given.all()) {
-    const std::string_view wanted = key;
+void check_no_unknown_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
+  for (const auto& [key, value] : node_attributes.all()) {
+    const std::string_view attribute_name = key;
     if (std::none_of(row.schema.attributes.begin(), row.schema.attributes.end(),
-                     [&](const AttributeSchema& schema) { return schema.name == wanted; }))
+                     [&](const AttributeSchema& schema) { return schema.name == attribute_name; }))
       throw GraphError(std::string(node), std::string(row.name) + " has no attribute '" + key + "'");
   }
 }
 
-std::string described(const AttributeValue& value) {
+std::string attribute_text(const AttributeValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return "'" + *text + "'";
   return std::to_string(std::get<int64_t>(value));
 }
@@ -90,9 +91,9 @@ void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::st
   };
   if (schema.choices.empty() || std::any_of(schema.choices.begin(), schema.choices.end(), same)) return;
   std::string choices;
-  for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + described(choice);
+  for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + attribute_text(choice);
   throw UnsupportedError("node '" + std::string(node) + "': " + std::string(row.name) + " with " + std::string(schema.name) + " = " +
-                         described(value) + "; supported: " + choices);
+                         attribute_text(value) + "; supported: " + choices);
 }
 
 void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole& role, DType dtype) {
@@ -117,24 +118,24 @@ bool Schema::supports_in_place(size_t input, size_t output) const {
 }
 
 std::span<const OperatorRow> operators() {
-  static const std::vector<OperatorRow> rows = all_rows();
+  static const std::vector<OperatorRow> rows = all_operators();
   return rows;
 }
 
 const OperatorRow* find_operator(std::string_view name) {
   const auto rows = operators();
-  const auto found =
-      std::lower_bound(rows.begin(), rows.end(), name, [](const OperatorRow& row, std::string_view wanted) { return row.name < wanted; });
+  const auto found = std::lower_bound(rows.begin(), rows.end(), name,
+                                      [](const OperatorRow& row, std::string_view operator_name) { return row.name < operator_name; });
   return found != rows.end() && found->name == name ? &*found : nullptr;
 }
 
-Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& given) {
-  check_unknown(row, node, given);
+Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
+  check_no_unknown_attributes(row, node, node_attributes);
   Attributes checked;
   for (const AttributeSchema& schema : row.schema.attributes) {
-    const auto found = given.all().find(schema.name);
-    if (found != given.all().end()) {
-      AttributeValue value = converted(schema, node, found->second);
+    const auto found = node_attributes.all().find(schema.name);
+    if (found != node_attributes.all().end()) {
+      AttributeValue value = convert_attribute(schema, node, found->second);
       check_choice(row, schema, node, value);
       checked.set(std::string(schema.name), std::move(value));
     } else if (schema.fallback) {
@@ -147,7 +148,7 @@ Attributes checked_attributes(const OperatorRow& row, std::string_view node, con
 }
 
 // Inputs with the same type letter must have the same dtype.
-static void check_letters(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
+static void check_type_letters(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
   std::map<char, std::pair<size_t, DType>> known;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const char letter = role_of(row.schema.inputs, i)->type;
@@ -161,13 +162,13 @@ static void check_letters(const OperatorRow& row, std::string_view node, const s
 }
 
 static void check_rank(const OperatorRow& row, std::string_view node, const TensorDesc& first) {
-  const int rank = first.rank(), least = row.schema.min_rank, most = row.schema.max_rank;
-  if (rank < least || rank > most)
+  const int rank = first.rank(), lowest_rank = row.schema.min_rank, highest_rank = row.schema.max_rank;
+  if (rank < lowest_rank || rank > highest_rank)
     throw GraphError(std::string(node), std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " +
-                                            std::to_string(least) + " to " + std::to_string(most) + " expected");
+                                            std::to_string(lowest_rank) + " to " + std::to_string(highest_rank) + " expected");
 }
 
-void find_outputs(const OperatorRow& row, ShapeContext& node) {
+void infer_outputs(const OperatorRow& row, ShapeContext& node) {
   if (node.has(0)) check_rank(row, node.node(), node.input(0));
   row.shape(node);
 }
@@ -178,7 +179,8 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
   for (size_t i = 0; i < std::max(inputs.size(), schema.inputs.size()); ++i) {
     const ValueRole* role = role_of(schema.inputs, i);
     if (!role)
-      fail(std::string(row.name) + " takes at most " + counted(schema.inputs.size(), "input") + "; given " + std::to_string(inputs.size()));
+      fail(std::string(row.name) + " takes at most " + count_noun(schema.inputs.size(), "input") + "; given " +
+           std::to_string(inputs.size()));
     if (i < inputs.size() && inputs[i])
       check_dtype(row, node, *role, inputs[i]->dtype);
     else if (!role->optional)
@@ -190,8 +192,8 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
       throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " +
                              std::string(row.name));
   if (outputs == 0 || !role_of(schema.outputs, outputs - 1))
-    fail(std::string(row.name) + " has " + counted(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
-  check_letters(row, node, inputs);
+    fail(std::string(row.name) + " has " + count_noun(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
+  check_type_letters(row, node, inputs);
   if (!inputs.empty() && inputs[0]) check_rank(row, node, *inputs[0]);
 }
 

@@ -2,8 +2,8 @@
 
 namespace pumice {
 
-DType float_made_of(const OperatorRow& row, DType inside) {
-  return inside == DType::float16 && row.overflows && row.mixes_floats ? DType::float32 : inside;
+DType result_float_dtype(const OperatorRow& row, DType float_dtype) {
+  return float_dtype == DType::float16 && row.overflows && row.mixed_precision ? DType::float32 : float_dtype;
 }
 
 }  // namespace pumice

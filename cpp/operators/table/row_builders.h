@@ -10,9 +10,9 @@
 
 namespace pumice {
 
-using Rows = std::vector<OperatorRow>;
+using OperatorRows = std::vector<OperatorRow>;
 
-inline constexpr DTypeSet kFloats = kWorkingFloats;
+inline constexpr DTypeSet kFloats = kOperatorFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
 inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
@@ -60,7 +60,7 @@ inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
 
 // Bit mask for OperatorRow::host_inputs.
 template <typename... Index>
-constexpr uint32_t host_bits(Index... index) {
+constexpr uint32_t input_bits(Index... index) {
   return ((1u << index) | ...);
 }
 

@@ -29,18 +29,18 @@ std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
   return host_values(i).as_int64();
 }
 
-const HostTensor& ShapeContext::host_number(size_t i) const {
+const HostTensor& ShapeContext::host_scalar(size_t i) const {
   const HostTensor& tensor = host_values(i);
   if (tensor.desc.elements() == 0) fail("input " + std::to_string(i) + ": a number expected; given " + to_string(tensor.desc.shape));
   return tensor;
 }
 
 double ShapeContext::host_real(size_t i) const {
-  return host_number(i).as_double()[0];
+  return host_scalar(i).as_double()[0];
 }
 
 int64_t ShapeContext::host_integer(size_t i) const {
-  return host_number(i).as_int64()[0];
+  return host_scalar(i).as_int64()[0];
 }
 
 void ShapeContext::output(size_t i, DType dtype, Shape shape) {

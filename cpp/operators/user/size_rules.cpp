@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-void RuleSizes::add(char kind, size_t number, const Shape& shape) {
+void SizeVariables::add(char kind, size_t number, const Shape& shape) {
   const std::string stem = kind + std::to_string(number) + "_";
   int64_t elements = 1;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -19,28 +19,28 @@ void RuleSizes::add(char kind, size_t number, const Shape& shape) {
   sizes_[stem + "r"] = static_cast<int64_t>(shape.size());
 }
 
-int64_t RuleSizes::whole(const std::string& text) const {
+int64_t SizeVariables::integer(const std::string& text) const {
   return Expression::parse(text).evaluate(sizes_);
 }
 
-double RuleSizes::real(const std::string& text) const {
+double SizeVariables::real(const std::string& text) const {
   return Expression::parse(text).evaluate(std::map<std::string, double>(sizes_.begin(), sizes_.end()));
 }
 
-std::vector<int64_t> RuleSizes::list(std::string_view text) const {
+std::vector<int64_t> SizeVariables::list(std::string_view text) const {
   std::vector<int64_t> values;
-  for (const std::string& part : rule_parts(text)) values.push_back(whole(part));
+  for (const std::string& expression : split_rule(text)) values.push_back(integer(expression));
   return values;
 }
 
-std::vector<std::string> rule_parts(std::string_view text) {
-  std::vector<std::string> parts;
+std::vector<std::string> split_rule(std::string_view text) {
+  std::vector<std::string> expressions;
   while (!text.empty()) {
     const size_t end = std::min(text.find(';'), text.size());
-    parts.emplace_back(text.substr(0, end));
+    expressions.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  return parts;
+  return expressions;
 }
 
 }  // namespace pumice

@@ -13,11 +13,11 @@ namespace pumice {
 
 // Sizes by their names in rules: `x0_1` is axis 1 of input 0, `x0_n` its number of elements and `x0_r` its rank; outputs are `y0_1` and so
 // on.
-class RuleSizes {
+class SizeVariables {
  public:
   void add(char kind, size_t number, const Shape& shape);
   // Evaluates an integer expression. Throws Error for a syntax error or an unknown size.
-  int64_t whole(const std::string& text) const;
+  int64_t integer(const std::string& text) const;
   double real(const std::string& text) const;
   // Evaluates expressions separated by semicolons; empty for an empty string.
   std::vector<int64_t> list(std::string_view text) const;
@@ -27,6 +27,6 @@ class RuleSizes {
 };
 
 // Splits a string at semicolons; empty for an empty string.
-std::vector<std::string> rule_parts(std::string_view text);
+std::vector<std::string> split_rule(std::string_view text);
 
 }  // namespace pumice

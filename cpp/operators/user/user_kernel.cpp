@@ -14,176 +14,176 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;  // alignment, in bytes, of tensors in a program's memory
-constexpr std::string_view kReal = "r:";
+constexpr uint64_t kTensorAlignment = 16;  // alignment, in bytes, of tensors in a program's memory
+constexpr std::string_view kRealPrefix = "r:";
 
-using Texts = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
 // A kernel's description, read from a node's attributes.
-struct NodeKernel {
-  explicit NodeKernel(const Attributes& given)
-      : op(given.text("operator")),
-        inputs(list(given, "reads")),
-        outputs(list(given, "writes")),
-        macros(pairs(given, "macros")),
-        constants(pairs(given, "constants")),
-        numbers(pairs(given, "numbers")) {
-    text.source = given.text("source"), text.name = given.text("kernel"), text.path = given.text("path");
-    const Texts names = list(given, "include_names"), texts = list(given, "include_texts");
-    for (size_t i = 0; i < std::min(names.size(), texts.size()); ++i) text.includes.texts[names[i]] = texts[i];
-    text.includes.folders = list(given, "folders");
-    if (const auto size = given.integers("local_size"); size.size() == 3)
+struct KernelDescription {
+  explicit KernelDescription(const Attributes& node_attributes)
+      : op(node_attributes.text("operator")),
+        inputs(list(node_attributes, "reads")),
+        outputs(list(node_attributes, "writes")),
+        macros(pairs(node_attributes, "macros")),
+        constants(pairs(node_attributes, "constants")),
+        numbers(pairs(node_attributes, "numbers")) {
+    text.source = node_attributes.text("source"), text.name = node_attributes.text("kernel"), text.path = node_attributes.text("path");
+    const Strings names = list(node_attributes, "include_names"), texts = list(node_attributes, "include_texts");
+    for (size_t i = 0; i < std::min(names.size(), texts.size()); ++i) text.includes.sources_by_path[names[i]] = texts[i];
+    text.includes.folders = list(node_attributes, "folders");
+    if (const auto size = node_attributes.integers("local_size"); size.size() == 3)
       text.local_size = LocalSize{static_cast<uint32_t>(size[0]), static_cast<uint32_t>(size[1]), static_cast<uint32_t>(size[2])};
   }
 
   std::string op;
-  KernelText text;
-  Texts inputs, outputs;  // array names, indexed by input and output of the node
+  KernelSource text;
+  Strings inputs, outputs;  // array names, indexed by input and output of the node
   Macros macros;
   std::vector<std::pair<std::string, std::string>> constants, numbers;  // pairs of name and expression
 
  private:
-  static Texts list(const Attributes& given, std::string_view name) {
-    const auto found = given.all().find(name);
-    return found == given.all().end() ? Texts() : std::get<Texts>(found->second);
+  static Strings list(const Attributes& node_attributes, std::string_view name) {
+    const auto found = node_attributes.all().find(name);
+    return found == node_attributes.all().end() ? Strings() : std::get<Strings>(found->second);
   }
   // Returns the pairs of a list in which names and values alternate.
-  static std::vector<std::pair<std::string, std::string>> pairs(const Attributes& given, std::string_view name) {
-    const Texts both = list(given, name);
-    std::vector<std::pair<std::string, std::string>> made;
-    for (size_t i = 0; i + 1 < both.size(); i += 2) made.emplace_back(both[i], both[i + 1]);
-    return made;
+  static std::vector<std::pair<std::string, std::string>> pairs(const Attributes& node_attributes, std::string_view name) {
+    const Strings entries = list(node_attributes, name);
+    std::vector<std::pair<std::string, std::string>> result;
+    for (size_t i = 0; i + 1 < entries.size(); i += 2) result.emplace_back(entries[i], entries[i + 1]);
+    return result;
   }
 };
 
-Number number_of(const std::string& text, const RuleSizes& sizes) {
-  if (!text.starts_with(kReal)) return sizes.whole(text);
-  const std::string real = text.substr(kReal.size());
-  if (const auto known = parsed_number(real)) return *known;
+Number parse_number(const std::string& text, const SizeVariables& sizes) {
+  if (!text.starts_with(kRealPrefix)) return sizes.integer(text);
+  const std::string real = text.substr(kRealPrefix.size());
+  if (const auto literal = pumice::parse_number(std::string_view(real))) return *literal;
   return sizes.real(real);
 }
 
 // "[a;b]" is a list, "a" a scalar.
-Numbers numbers_of(const std::string& text, const RuleSizes& sizes) {
-  Numbers made;
+Numbers parse_numbers(const std::string& text, const SizeVariables& sizes) {
+  Numbers result;
   if (!text.starts_with('[')) {
-    made.values.push_back(number_of(text, sizes));
-    return made;
+    result.values.push_back(parse_number(text, sizes));
+    return result;
   }
-  for (const std::string& part : rule_parts(std::string_view(text).substr(1, text.size() - 2)))
-    made.values.push_back(number_of(part, sizes));
-  made.shape = {static_cast<uint32_t>(made.values.size())};
-  return made;
+  for (const std::string& item : split_rule(std::string_view(text).substr(1, text.size() - 2)))
+    result.values.push_back(parse_number(item, sizes));
+  result.shape = {static_cast<uint32_t>(result.values.size())};
+  return result;
 }
 
 Numbers shape_numbers(const Shape& shape) {
-  Numbers made;
-  for (const int64_t size : shape) made.values.emplace_back(size);
-  made.shape = {static_cast<uint32_t>(shape.size())};
-  return made;
+  Numbers result;
+  for (const int64_t size : shape) result.values.emplace_back(size);
+  result.shape = {static_cast<uint32_t>(shape.size())};
+  return result;
 }
 
 // Lowers one node. Converts tensors if an array is declared with a different float type than the program stores.
-class UserLowering {
+class UserKernelLowering {
  public:
-  explicit UserLowering(LowerContext& node)
-      : node_(node), given_(*node.attributes), kernel_(node.library->user(node.context, given_.text)) {}
+  explicit UserKernelLowering(LowerContext& node)
+      : node_(node), description_(*node.attributes), kernel_(node.library->get_user_kernel(node.context, description_.text)) {}
 
   void run() {
-    describe();
-    for (const auto& [name, text] : given_.constants) spec_.emplace_back(name, number_of(text, sizes_));
-    const auto plain = kernel_->variant(Storage::fp32, given_.macros);
-    for (const auto& [name, text] : given_.numbers)
-      if (plain->interface().find_spec_constant(name)) spec_.emplace_back(name, number_of(text, sizes_));
-    std::ranges::sort(spec_, {}, [](const auto& one) { return one.first; });
-    const auto build = kernel_->variant(Storage::fp32, given_.macros, spec_);
+    collect_sizes();
+    for (const auto& [name, text] : description_.constants) spec_.emplace_back(name, parse_number(text, sizes_));
+    const auto plain = kernel_->variant(Storage::fp32, description_.macros);
+    for (const auto& [name, text] : description_.numbers)
+      if (plain->interface().find_spec_constant(name)) spec_.emplace_back(name, parse_number(text, sizes_));
+    std::ranges::sort(spec_, {}, [](const auto& entry) { return entry.first; });
+    const auto build = kernel_->variant(Storage::fp32, description_.macros, spec_);
     add_tensors(*build);
     add_numbers(build->interface());
     add_step();
   }
 
  private:
-  struct Bound {
+  struct BoundOperand {
     std::string name;
     Operand operand;
   };
 
   // Collects the sizes used by rules, and the outputs that the kernel writes but nothing reads.
-  void describe() {
+  void collect_sizes() {
     std::vector<const TensorDesc*> descs;
     for (size_t i = 0; i < node_.inputs.size(); ++i) {
       descs.push_back(node_.has_input(i) ? &node_.input(i) : nullptr);
       if (node_.has_input(i)) sizes_.add('x', i, node_.input(i).shape);
     }
-    ShapeContext context(node_.node, *node_.attributes, std::move(descs), node_.hosts, given_.outputs.size());
+    ShapeContext context(node_.node, *node_.attributes, std::move(descs), node_.hosts, description_.outputs.size());
     shape_of_user_kernel(context);
-    for (auto& made : context.take_outputs()) made_.push_back(std::move(*made));
-    for (size_t j = 0; j < made_.size(); ++j) {
-      if (node_.has_output(j)) made_[j] = node_.output(j);
-      sizes_.add('y', j, made_[j].shape);
+    for (auto& output_desc : context.take_outputs()) output_descs_.push_back(std::move(*output_desc));
+    for (size_t j = 0; j < output_descs_.size(); ++j) {
+      if (node_.has_output(j)) output_descs_[j] = node_.output(j);
+      sizes_.add('y', j, output_descs_[j].shape);
     }
   }
 
-  DType floats() const {
+  DType float_dtype() const {
     for (const auto& input : node_.inputs)
-      if (input && is_working_float(input->dtype)) return input->dtype;
-    for (const TensorDesc& made : made_)
-      if (is_working_float(made.dtype)) return made.dtype;
+      if (input && is_operator_float(input->dtype)) return input->dtype;
+    for (const TensorDesc& output_desc : output_descs_)
+      if (is_operator_float(output_desc.dtype)) return output_desc.dtype;
     return DType::float32;
   }
 
   // Returns the dtype in which an array stores a tensor's floats.
-  DType dtype_in(const KernelVariant& build, const std::string& name, DType given) {
+  DType array_dtype(const KernelVariant& build, const std::string& name, DType stored_dtype) {
     const BindingInterface* binding = build.interface().find_binding(name);
-    if (!binding || !is_working_float(given)) return given;
-    if (follows_storage(*kernel_, name, storage_of(node_.context->info(), floats()), given_.macros, spec_)) return floats();
+    if (!binding || !is_operator_float(stored_dtype)) return stored_dtype;
+    if (follows_storage(*kernel_, name, storage_of(node_.context->info(), float_dtype()), description_.macros, spec_)) return float_dtype();
     if (binding->scalar == ScalarType::float32) return DType::float32;
-    return binding->scalar == ScalarType::float16 ? DType::float16 : given;
+    return binding->scalar == ScalarType::float16 ? DType::float16 : stored_dtype;
   }
 
   void add_tensors(const KernelVariant& build) {
-    const bool is_coarse = node_.context->limit("minStorageBufferOffsetAlignment") > kGrain;
+    const bool needs_copies = node_.context->limit("minStorageBufferOffsetAlignment") > kTensorAlignment;
     Composition composition(node_);
-    for (size_t i = 0; i < node_.inputs.size() && i < given_.inputs.size(); ++i) {
+    for (size_t i = 0; i < node_.inputs.size() && i < description_.inputs.size(); ++i) {
       if (!node_.has_input(i)) continue;
       const TensorDesc& x = node_.input(i);
-      const DType wanted = dtype_in(build, given_.inputs[i], x.dtype);
+      const DType array_type = array_dtype(build, description_.inputs[i], x.dtype);
       Operand operand = node_.in(i);
-      if (x.elements() > 0 && (wanted != x.dtype || is_coarse || node_.input_phase(i) != 0)) {
-        const Piece copy = composition.scratch(wanted, x.shape);
-        if (wanted == x.dtype)
-          add_strided_copy(node_, wanted, {{x.elements()}, {{1}, {1}}}, {operand}, {copy.operand});
+      if (x.elements() > 0 && (array_type != x.dtype || needs_copies || node_.input_misalignment(i) != 0)) {
+        const TensorOperand copy = composition.scratch(array_type, x.shape);
+        if (array_type == x.dtype)
+          add_strided_copy(node_, array_type, {{x.elements()}, {{1}, {1}}}, {operand}, {copy.operand});
         else
           composition.map("a0", {{x, operand}}, copy);
         operand = copy.operand;
       }
-      add_tensor(given_.inputs[i], operand, TensorDesc(wanted, x.shape));
+      add_tensor(description_.inputs[i], operand, TensorDesc(array_type, x.shape));
     }
-    for (size_t j = 0; j < made_.size(); ++j) {
-      const TensorDesc& y = made_[j];
-      const DType wanted = dtype_in(build, given_.outputs[j], y.dtype);
-      const bool is_own = node_.has_output(j) && wanted == y.dtype && !is_coarse;
-      const Operand operand = is_own ? node_.out(j) : composition.scratch(wanted, y.shape).operand;
-      add_tensor(given_.outputs[j], operand, TensorDesc(wanted, y.shape));
-      if (node_.has_output(j) && !is_own) finished_.emplace_back(j, Piece{TensorDesc(wanted, y.shape), operand});
+    for (size_t j = 0; j < output_descs_.size(); ++j) {
+      const TensorDesc& y = output_descs_[j];
+      const DType array_type = array_dtype(build, description_.outputs[j], y.dtype);
+      const bool writes_output = node_.has_output(j) && array_type == y.dtype && !needs_copies;
+      const Operand operand = writes_output ? node_.out(j) : composition.scratch(array_type, y.shape).operand;
+      add_tensor(description_.outputs[j], operand, TensorDesc(array_type, y.shape));
+      if (node_.has_output(j) && !writes_output) output_copies_.emplace_back(j, TensorOperand{TensorDesc(array_type, y.shape), operand});
     }
   }
 
   void add_tensor(const std::string& name, const Operand& operand, const TensorDesc& desc) {
     const uint64_t bytes = ceil_div(static_cast<uint64_t>(desc.elements()) * static_cast<uint64_t>(bits(desc.dtype)), 8);
     const uint64_t last = desc.shape.empty() ? 1 : static_cast<uint64_t>(desc.shape.back());
-    arguments_.emplace_back(name, TensorArgument{desc.dtype, BufferRange{nullptr, 0, round_up(bytes, kGrain)}, bytes, last});
-    bound_.push_back({name, operand});
+    arguments_.emplace_back(name, TensorArgument{desc.dtype, BufferRange{nullptr, 0, round_up(bytes, kTensorAlignment)}, bytes, last});
+    bound_operands_.push_back({name, operand});
     defaults_.emplace_back(name + "_size", Numbers{{desc.elements()}, {}});
     defaults_.emplace_back(name + "_shape", shape_numbers(desc.shape));
   }
 
   void add_numbers(const Interface& interface) {
-    for (const auto& [name, text] : given_.numbers)
-      if (interface.find_push_constant(name)) arguments_.emplace_back(name, numbers_of(text, sizes_));
+    for (const auto& [name, text] : description_.numbers)
+      if (interface.find_push_constant(name)) arguments_.emplace_back(name, parse_numbers(text, sizes_));
     for (auto& [name, value] : defaults_) {
-      const bool is_given = std::ranges::any_of(arguments_, [&](const auto& one) { return one.first == name; });
-      if (!is_given && interface.find_push_constant(name)) arguments_.emplace_back(name, std::move(value));
+      const bool is_set = std::ranges::any_of(arguments_, [&](const auto& entry) { return entry.first == name; });
+      if (!is_set && interface.find_push_constant(name)) arguments_.emplace_back(name, std::move(value));
     }
   }
 
@@ -198,38 +198,38 @@ class UserLowering {
   }
 
   void add_step() {
-    Dispatch made = bind_kernel(*kernel_, arguments_, launch(), given_.macros, spec_);
-    if (!made.images.empty()) throw UnsupportedError("the kernel of a node: expected bindings of buffers alone, given one of an image");
-    Step step{made.kernel, {}, std::move(made.push), made.groups};
-    const auto& bindings = made.kernel->interface().bindings;
+    Dispatch dispatch = bind_kernel(*kernel_, arguments_, launch(), description_.macros, spec_);
+    if (!dispatch.images.empty()) throw UnsupportedError("the kernel of a node: expected bindings of buffers alone, given one of an image");
+    Step step{dispatch.kernel, {}, std::move(dispatch.push), dispatch.groups};
+    const auto& bindings = dispatch.kernel->interface().bindings;
     for (size_t k = 0; k < bindings.size(); ++k) {
-      const auto found = std::ranges::find(bound_, bindings[k].name, &Bound::name);
-      Operand operand = found == bound_.end() ? throw Error("nothing is bound to '" + bindings[k].name + "'") : found->operand;
-      operand.bytes = made.buffers[k].bytes;
+      const auto found = std::ranges::find(bound_operands_, bindings[k].name, &BoundOperand::name);
+      Operand operand = found == bound_operands_.end() ? throw Error("nothing is bound to '" + bindings[k].name + "'") : found->operand;
+      operand.bytes = dispatch.buffers[k].bytes;
       operand.is_exact = operand.bytes > 0;
       step.operands.push_back(operand);
     }
     node_.add(std::move(step));
-    for (const auto& [j, piece] : finished_) {
+    for (const auto& [j, piece] : output_copies_) {
       const TensorDesc& y = node_.output(j);
       if (y.elements() == 0) continue;
       if (piece.desc.dtype == y.dtype)
-        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {piece.operand}, {.operand = node_.out(j), .alone = false});
+        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {piece.operand}, {.operand = node_.out(j), .owns_words = false});
       else
         Composition(node_).map("a0", {piece}, {y, node_.out(j)});
     }
   }
 
   LowerContext& node_;
-  NodeKernel given_;
+  KernelDescription description_;
   std::shared_ptr<Kernel> kernel_;
-  RuleSizes sizes_;
-  std::vector<TensorDesc> made_;
+  SizeVariables sizes_;
+  std::vector<TensorDesc> output_descs_;
   SpecValues spec_;
   KernelArguments arguments_;
   std::vector<std::pair<std::string, Numbers>> defaults_;  // parameters that a kernel may declare, named after an array
-  std::vector<Bound> bound_;
-  std::vector<std::pair<size_t, Piece>> finished_;  // outputs that are copied to their destination at the end
+  std::vector<BoundOperand> bound_operands_;
+  std::vector<std::pair<size_t, TensorOperand>> output_copies_;  // outputs that are copied to their destination at the end
 };
 
 }  // namespace
@@ -237,7 +237,7 @@ class UserLowering {
 void lower_user_kernel(LowerContext& node) {
   const std::string where = node.attributes->text("operator") + ": kernel '" + node.attributes->text("kernel") + "': ";
   try {
-    UserLowering(node).run();
+    UserKernelLowering(node).run();
   } catch (const UnsupportedError& error) {
     throw UnsupportedError("node '" + std::string(node.node) + "': " + where + error.what());
   } catch (const ShaderCompileError&) {

@@ -11,7 +11,7 @@ namespace pumice {
 namespace {
 
 // Returns the input that a string such as "=2" refers to; nullopt for other strings.
-std::optional<size_t> like_input(const std::string& text) {
+std::optional<size_t> referenced_input(const std::string& text) {
   if (!text.starts_with('=')) return {};
   return std::stoul(text.substr(1));
 }
@@ -24,24 +24,24 @@ Shape checked_shape(const ShapeContext& node, size_t output, Shape shape) {
   return shape;
 }
 
-std::vector<std::string> texts(const Attributes& attributes, std::string_view name) {
+std::vector<std::string> string_list_attribute(const Attributes& attributes, std::string_view name) {
   const auto found = attributes.all().find(name);
   return found == attributes.all().end() ? std::vector<std::string>() : std::get<std::vector<std::string>>(found->second);
 }
 
-AttributeSchema text_list(std::string_view name) {
+AttributeSchema string_list(std::string_view name) {
   return {name, AttributeKind::texts, std::vector<std::string>()};
 }
 
 }  // namespace
 
 void shape_of_user_kernel(ShapeContext& node) {
-  RuleSizes sizes;
+  SizeVariables sizes;
   for (size_t i = 0; i < node.input_count(); ++i)
     if (node.has(i)) sizes.add('x', i, node.input(i).shape);
-  const auto shapes = texts(node.attributes(), "shapes"), dtypes = texts(node.attributes(), "dtypes");
+  const auto shapes = string_list_attribute(node.attributes(), "shapes"), dtypes = string_list_attribute(node.attributes(), "dtypes");
   for (size_t j = 0; j < shapes.size() && j < dtypes.size(); ++j) {
-    const auto same_shape = like_input(shapes[j]), same_dtype = like_input(dtypes[j]);
+    const auto same_shape = referenced_input(shapes[j]), same_dtype = referenced_input(dtypes[j]);
     const DType dtype = same_dtype ? node.input(*same_dtype).dtype : dtype_from_name(dtypes[j]);
     try {
       node.output(j, dtype, same_shape ? node.input(*same_shape).shape : checked_shape(node, j, sizes.list(shapes[j])));
@@ -53,7 +53,7 @@ void shape_of_user_kernel(ShapeContext& node) {
   }
 }
 
-Rows user_rows() {
+OperatorRows user_operators() {
   ValueRole inputs = variadic_value("inputs", kAny);
   inputs.optional = true;
   return {{.name = "pumice::Kernel",
@@ -64,22 +64,22 @@ Rows user_rows() {
                                      required("kernel", AttributeKind::text),
                                      required("source", AttributeKind::text),
                                      text("path", ""),
-                                     text_list("include_names"),
-                                     text_list("include_texts"),
-                                     text_list("folders"),
-                                     text_list("macros"),
-                                     text_list("constants"),
+                                     string_list("include_names"),
+                                     string_list("include_texts"),
+                                     string_list("folders"),
+                                     string_list("macros"),
+                                     string_list("constants"),
                                      {"local_size", AttributeKind::integers, std::vector<int64_t>()},
-                                     text_list("reads"),
-                                     text_list("writes"),
-                                     text_list("shapes"),
-                                     text_list("dtypes"),
-                                     text_list("numbers"),
+                                     string_list("reads"),
+                                     string_list("writes"),
+                                     string_list("shapes"),
+                                     string_list("dtypes"),
+                                     string_list("numbers"),
                                      text("launch", "threads"),
                                      text("size", "y0_n")}},
            .shape = shape_of_user_kernel,
            .lower = lower_user_kernel,
-           .strides = RowStrides::packed}};
+           .strides = StrideSupport::packed}};
 }
 
 }  // namespace pumice

@@ -1,9 +1,9 @@
 // Operator rows on image regions: regions of interest, col2im blocks and deformable convolution.
 #include <algorithm>
 
+#include "operators/common/split_axes.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/common/split_axes.h"
 #include "operators/table/row_builders.h"
 #include "operators/window/lowerings.h"
 
@@ -16,7 +16,7 @@ void check_rois(const ShapeContext& node, int64_t numbers) {
     node.fail("regions of shape [regions, " + std::to_string(numbers) + "] expected; given " + to_string(rois));
 }
 
-void put_regions(ShapeContext& node, int64_t height, int64_t width) {
+void set_regions_shape(ShapeContext& node, int64_t height, int64_t width) {
   if (height < 1 || width < 1) node.fail("regions of " + std::to_string(height) + " x " + std::to_string(width) + " cells");
   node.output(0, node.input(0).dtype, {node.input(1).shape[0], node.input(0).shape[1], height, width});
 }
@@ -25,7 +25,7 @@ void shape_of_roi_align(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   if (node.attributes().integer("sampling_ratio") < 0) node.fail("a 'sampling_ratio' of at least 0 expected");
-  put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+  set_regions_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
 void shape_of_clamped_roi_align(ShapeContext& node) {
@@ -34,17 +34,17 @@ void shape_of_clamped_roi_align(ShapeContext& node) {
   const auto ratios = node.attributes().integers("sampling_ratios");
   if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
     node.fail("two numbers of at least 0 as 'sampling_ratios' expected; given " + to_string(ratios));
-  put_regions(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+  set_regions_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
 void shape_of_roi_pool(ShapeContext& node) {
   check_rois(node, 5);
   const auto cells = node.attributes().integers("pooled_shape");
   if (cells.size() != 2) node.fail("two numbers as 'pooled_shape' expected; given " + to_string(cells));
-  put_regions(node, cells[0], cells[1]);
+  set_regions_shape(node, cells[0], cells[1]);
 }
 
-void shape_of_columns_to_image(ShapeContext& node) {
+void shape_of_col2im(ShapeContext& node) {
   const Shape &x = node.input(0).shape, image = node.host_integers(1), block = node.host_integers(2);
   if (image.size() != block.size() || image.empty() || image.size() > 4)
     node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; 1 to 4 sizes of both expected");
@@ -60,7 +60,7 @@ void shape_of_columns_to_image(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_deform_columns(ShapeContext& node) {
+void shape_of_deform_im2col(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const auto kernel = node.attributes().integers("kernel_shape");
   const int64_t groups = node.attributes().integer("offset_group");
@@ -76,20 +76,20 @@ void shape_of_deform_columns(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
 }
 
-void cut_regions(const LowerContext& node, std::vector<CutAxis>& axes) {
-  CutAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
-  rois.inputs[kData] = kWhole;
-  axes.push_back(own_axis(node, 1));
+void split_regions(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  SplitAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
+  rois.inputs[kData] = kNotSplit;
+  axes.push_back(make_split_axis(node, 1));
 }
 
-void cut_deformed_columns(const LowerContext& node, std::vector<CutAxis>& axes) {
-  cut_images(node, axes);
+void split_deform_im2col(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  split_batch(node, axes);
   for (size_t i = 1; i < node.inputs.size(); ++i)
     if (node.has_input(i)) axes.back().inputs[i] = 0;
 }
 
 // Boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
-void shape_of_select_boxes(ShapeContext& node) {
+void shape_of_nms(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
   if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) +
@@ -98,12 +98,12 @@ void shape_of_select_boxes(ShapeContext& node) {
   for (const size_t i : {3, 4, 5})
     if (node.has(i) && node.input(i).elements() != 1)
       node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
-  const int64_t most = node.has(3) ? node.host_integer(3) : 0;
-  node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
+  const int64_t max_boxes = node.has(3) ? node.host_integer(3) : 0;
+  node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(max_boxes, 0, scores[2])});
 }
 
 // Boxes per row and class [rows, classes, 4], scores [rows, classes] and the batch item of each row; class 0 is the background.
-void shape_of_suppress_boxes(ShapeContext& node) {
+void shape_of_soft_nms(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
   if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) + " in images of shape " +
@@ -113,7 +113,7 @@ void shape_of_suppress_boxes(ShapeContext& node) {
 
 }  // namespace
 
-Rows image_part_rows() {
+OperatorRows image_region_operators() {
   const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
   const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
   return {{.name = "RoiAlign",
@@ -127,9 +127,9 @@ Rows image_part_rows() {
                       .max_rank = 4},
            .shape = shape_of_roi_align,
            .lower = lower_roi_align,
-           .form = kOnnxRegions,
-           .indices = indices_of_images,
-           .cut = cut_regions,
+           .form = kOnnxRoiAlign,
+           .indices = batch_index_bounds,
+           .split = split_regions,
            .epilogue = true},
           {.name = "pumice::ClampedRoiAlign",
            .skeleton = Skeleton::window,
@@ -141,10 +141,10 @@ Rows image_part_rows() {
                       .max_rank = 4},
            .shape = shape_of_clamped_roi_align,
            .lower = lower_roi_align,
-           .form = kClampedRegions,
-           .indices = indices_of_images,
-           .refuses_indices = true,
-           .cut = cut_regions,
+           .form = kClampedRoiAlign,
+           .indices = batch_index_bounds,
+           .rejects_indices = true,
+           .split = split_regions,
            .epilogue = true},
           {.name = "MaxRoiPool",
            .skeleton = Skeleton::window,
@@ -155,8 +155,8 @@ Rows image_part_rows() {
                       .max_rank = 4},
            .shape = shape_of_roi_pool,
            .lower = lower_roi_pool,
-           .indices = indices_of_boxes,
-           .cut = cut_regions,
+           .indices = roi_batch_index_bounds,
+           .split = split_regions,
            .epilogue = true},
           {.name = "Col2Im",
            .skeleton = Skeleton::window,
@@ -165,10 +165,10 @@ Rows image_part_rows() {
                       .attributes = {list("dilations"), list("pads"), list("strides")},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_columns_to_image,
-           .lower = lower_columns_to_image,
-           .host_inputs = host_bits(1, 2),
-           .cut = cut_images,
+           .shape = shape_of_col2im,
+           .lower = lower_col2im,
+           .host_inputs = input_bits(1, 2),
+           .split = split_batch,
            .epilogue = true},
           {.name = "pumice::DeformColumns",
            .skeleton = Skeleton::window,
@@ -178,9 +178,9 @@ Rows image_part_rows() {
                                      integer("offset_group", 1)},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_deform_columns,
-           .lower = lower_deform_columns,
-           .cut = cut_deformed_columns,
+           .shape = shape_of_deform_im2col,
+           .lower = lower_deform_im2col,
+           .split = split_deform_im2col,
            .epilogue = true},
           {.name = "pumice::SelectBoxes",
            .skeleton = Skeleton::scan,
@@ -190,9 +190,9 @@ Rows image_part_rows() {
                       .attributes = {integer("center_point_box", 0)},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_select_boxes,
-           .lower = lower_select_boxes,
-           .host_inputs = host_bits(3, 4, 5)},
+           .shape = shape_of_nms,
+           .lower = lower_nms,
+           .host_inputs = input_bits(3, 4, 5)},
           // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
           // zeros after the last one of a class. The outputs are: the score's index plus 1; its lowered score as float32 bits; the first
           // slot of its batch item; and the first slot of its class.
@@ -205,11 +205,11 @@ Rows image_part_rows() {
                                      real("least", 0), real("overlap", 0), real("sigma", 1)},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_suppress_boxes,
-           .lower = lower_suppress_boxes,
-           .indices = indices_of_runs,
-           .refuses_indices = true,
-           .strides = RowStrides::any_in}};
+           .shape = shape_of_soft_nms,
+           .lower = lower_soft_nms,
+           .indices = nonnegative_index_bounds,
+           .rejects_indices = true,
+           .strides = StrideSupport::any_in}};
 }
 
 }  // namespace pumice

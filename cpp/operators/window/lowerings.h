@@ -6,17 +6,17 @@
 namespace pumice {
 
 // OperatorRow::form for lower_pool() and lower_global_pool(), with the numbering of pool.comp; powers are only in pool_nd.comp.
-enum PoolForm : uint8_t { kPoolsLargest, kPoolsMean, kPoolsSum, kPoolsPowers };
-enum RoiForm : uint8_t { kOnnxRegions, kClampedRegions };  // the same for lower_roi_align()
+enum PoolingMode : uint8_t { kMaxPool, kMeanPool, kSumPool, kLpPool };
+enum RoiAlignMode : uint8_t { kOnnxRoiAlign, kClampedRoiAlign };  // the same for lower_roi_align()
 
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);
 void lower_global_lp_pool(LowerContext& node);
-void lower_select_boxes(LowerContext& node);
-void lower_suppress_boxes(LowerContext& node);
+void lower_nms(LowerContext& node);
+void lower_soft_nms(LowerContext& node);
 void lower_roi_align(LowerContext& node);
 void lower_roi_pool(LowerContext& node);
-void lower_columns_to_image(LowerContext& node);
-void lower_deform_columns(LowerContext& node);
+void lower_col2im(LowerContext& node);
+void lower_deform_im2col(LowerContext& node);
 
 }  // namespace pumice

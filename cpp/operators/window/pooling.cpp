@@ -3,10 +3,10 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/conv_gemm/conv3d.h"
-#include "operators/geometry/window_geometry.h"
 #include "operators/common/composition.h"
 #include "operators/common/planes.h"
+#include "operators/conv_gemm/conv3d.h"
+#include "operators/geometry/window_geometry.h"
 #include "operators/reduction/reduce.h"
 #include "operators/table/operator_table.h"
 #include "operators/window/lowerings.h"
@@ -19,18 +19,18 @@ struct Window {
   int64_t pad_h = 0, pad_w = 0, pad_end_h = 0, pad_end_w = 0;
 };
 
-int64_t first_of(const std::vector<int64_t>& values, int64_t missing) {
+int64_t first_or(const std::vector<int64_t>& values, int64_t missing) {
   return values.size() == 1 ? missing : values[0];
 }
 
 Window window_of(const WindowGeometry& geometry) {
-  return {first_of(geometry.kernel, 1),    geometry.kernel.back(),    first_of(geometry.strides, 1),    geometry.strides.back(),
-          first_of(geometry.dilations, 1), geometry.dilations.back(), first_of(geometry.pads_begin, 0), geometry.pads_begin.back(),
-          first_of(geometry.pads_end, 0),  geometry.pads_end.back()};
+  return {first_or(geometry.kernel, 1),    geometry.kernel.back(),    first_or(geometry.strides, 1),    geometry.strides.back(),
+          first_or(geometry.dilations, 1), geometry.dilations.back(), first_or(geometry.pads_begin, 0), geometry.pads_begin.back(),
+          first_or(geometry.pads_end, 0),  geometry.pads_end.back()};
 }
 
 // Number of window steps on an axis that can lie within an input of `size`, regardless of the window size.
-int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
+int64_t taps_within(int64_t kernel, int64_t dilation, int64_t size) {
   return std::min(kernel, ceil_div(size, dilation));
 }
 
@@ -39,8 +39,7 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
-  const int64_t rows = steps_within(window.kernel_h, window.dilation_h, x.h),
-                columns = steps_within(window.kernel_w, window.dilation_w, x.w);
+  const int64_t rows = taps_within(window.kernel_h, window.dilation_h, x.h), columns = taps_within(window.kernel_w, window.dilation_w, x.w);
   node.check_loops(rows * (1 + columns));
   const auto kernel = node.kernel("pool.comp", node.input(0).dtype,
                                   {{"MODE", std::to_string(node.row->form)}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
@@ -66,7 +65,7 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
 // Number of loop iterations of an invocation over a window.
 int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
   int64_t taps = 1;
-  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
+  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= taps_within(window.kernel[i], window.dilations[i], x[i + 2]);
   return taps * 3;
 }
 
@@ -79,21 +78,21 @@ void add_volume_pool(LowerContext& node) {
   if (node.has_output(1) && !node.output(1).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': expected a dense output 1, the indices, given " +
                            to_string(node.output(1)));
-  Macros macros = {{"MODE", node.row->form == kPoolsPowers ? "2" : std::to_string(node.row->form)},
+  Macros macros = {{"MODE", node.row->form == kLpPool ? "2" : std::to_string(node.row->form)},
                    {"INDICES", node.has_output(1) ? "1" : "0"},
                    {"RESULT(v)", is_float(x.dtype) ? "epilogue(v)" : "int(v)"},
                    {"EPILOGUE(x)", node.epilogue()}};
   for (const auto& more : {element_macros("x", x.dtype), element_macros("y", y.dtype)})
     macros.insert(macros.end(), more.begin(), more.end());
-  StepBuilder step(node.kernel("pool_nd.comp", x.dtype, macros, volume_constants(window)));
+  StepBuilder step(node.kernel("pool_nd.comp", x.dtype, macros, window_3d_constants(window)));
   step.bind("x", node.in(0)).bind("y", node.out(0));
   if (node.has_output(1)) step.bind("indices", node.out(1));
   const std::vector<int64_t> spatial(x.shape.begin() + 2, x.shape.end());
   std::vector<int64_t> padded = spatial;
   for (size_t i = 0; i < padded.size(); ++i) padded[i] += window.pads_begin[i] + window.pads_end[i];
-  step.set("elements", y.elements()).set("channels", x.shape[1]).set("out_size", volume_axes({y.shape.begin() + 2, y.shape.end()}, 1));
-  step.set("in_size", volume_axes(spatial, 1)).set("padded", volume_axes(padded, 1));
-  step.set("x_stride", volume_strides(x)).set("y_stride", volume_strides(y));
+  step.set("elements", y.elements()).set("channels", x.shape[1]).set("out_size", pad_to_3d({y.shape.begin() + 2, y.shape.end()}, 1));
+  step.set("in_size", pad_to_3d(spatial, 1)).set("padded", pad_to_3d(padded, 1));
+  step.set("x_stride", strides_3d(x)).set("y_stride", strides_3d(y));
   step.set("count_padding", node.attributes->integer("count_include_pad", 0) != 0)
       .set("column_major", node.attributes->integer("storage_order", 0) != 0)
       .set("power", static_cast<double>(node.attributes->integer("p", 2)));
@@ -102,11 +101,11 @@ void add_volume_pool(LowerContext& node) {
 
 // Folds the first `rows` x `columns` of each plane into one element. Returns false, adding nothing, if these are too few for a workgroup,
 // or few enough for one invocation of a CPU driver.
-bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
-  constexpr int64_t kFewest = 32, kMostInLanes = 16384;
-  if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
+bool reduce_planes(LowerContext& node, int64_t rows, int64_t columns) {
+  constexpr int64_t kMinElements = 32, kMaxCpuElements = 16384;
+  if (rows * columns <= (node.prefers_cpu_kernels() ? kMaxCpuElements : kMinElements) || node.output(0).elements() == 0) return false;
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // indexed by PoolForm
+  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // indexed by PoolingMode
   const Fold fold = fold_of(node, *kFolds[node.row->form], node.input(0).dtype);
   add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
   return true;
@@ -115,12 +114,12 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
 // Pools very large windows, or those above the driver's loop limit, along their longest axis first, then along the others. The mean equals
 // the mean of the row means, since all rows have the same padded length. Returns false if this is not needed, or if there are index
 // outputs, which cannot be pooled twice.
-bool pool_twice(LowerContext& node, const WindowGeometry& window) {
+bool pool_separably(LowerContext& node, const WindowGeometry& window) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  constexpr int64_t kMostAtOnce = 3 * 4096;  // hierarchical sums are faster and more accurate than one long sum
-  const int64_t most = std::min(node.loop_limit().value_or(kMostAtOnce), kMostAtOnce);
-  if (iterations_of(window, x.shape) <= most || node.has_output(1) || y.elements() == 0) return false;
-  const auto taps = [&](size_t i) { return steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]); };
+  constexpr int64_t kMaxIterations = 3 * 4096;  // hierarchical sums are faster and more accurate than one long sum
+  const int64_t max_iterations = std::min(node.loop_limit().value_or(kMaxIterations), kMaxIterations);
+  if (iterations_of(window, x.shape) <= max_iterations || node.has_output(1) || y.elements() == 0) return false;
+  const auto taps = [&](size_t i) { return taps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]); };
   const size_t axes = window.kernel.size();
   size_t longest = 0, others = 0;
   for (size_t i = 1; i < axes; ++i)
@@ -128,84 +127,84 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   for (size_t i = 0; i < axes; ++i) others += i != longest && taps(i) > 1;
   if (others == 0) return false;
   const auto attributes_of = [&](bool first) {
-    Attributes made = *node.attributes;
+    Attributes pool_attributes = *node.attributes;
     std::vector<int64_t> kernel(axes, 1), strides(axes, 1), dilations(axes, 1), pads(2 * axes, 0);
     for (size_t i = 0; i < axes; ++i) {
       if ((i == longest) != first) continue;
       kernel[i] = window.kernel[i], strides[i] = window.strides[i], dilations[i] = window.dilations[i];
       pads[i] = window.pads_begin[i], pads[axes + i] = window.pads_end[i];
     }
-    made.set("kernel_shape", kernel);
-    made.set("strides", strides);
-    made.set("pads", pads);
-    if (node.row->form != kPoolsSum) made.set("dilations", dilations);
-    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, but explicit pads would not
-      made.set("auto_pad", std::string("NOTSET"));
-      made.set("ceil_mode", int64_t{0});
+    pool_attributes.set("kernel_shape", kernel);
+    pool_attributes.set("strides", strides);
+    pool_attributes.set("pads", pads);
+    if (node.row->form != kSumPool) pool_attributes.set("dilations", dilations);
+    if (pool_attributes.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, but explicit pads would not
+      pool_attributes.set("auto_pad", std::string("NOTSET"));
+      pool_attributes.set("ceil_mode", int64_t{0});
     }
-    return made;
+    return pool_attributes;
   };
   Composition parts(node);
   Shape shape = x.shape;
   shape[longest + 2] = y.shape[longest + 2];
-  Piece from{x, node.in(0)};
-  if (is_working_float(x.dtype)) {  // keep sums in fp32
+  TensorOperand from{x, node.in(0)};
+  if (is_operator_float(x.dtype)) {  // keep sums in fp32
     from = parts.scratch(DType::float32, x.shape);
     parts.map("a0", {{x, node.in(0)}}, from);
   }
-  const Piece between = parts.scratch(from.desc.dtype, shape), made = parts.scratch(from.desc.dtype, y.shape);
-  parts.add(node.row->name, attributes_of(true), {from}, between);
-  if (!is_working_float(x.dtype)) {
-    parts.add(node.row->name, attributes_of(false), {between}, {y, node.out(0)}, true);
+  const TensorOperand intermediate = parts.scratch(from.desc.dtype, shape), pooled = parts.scratch(from.desc.dtype, y.shape);
+  parts.add(node.row->name, attributes_of(true), {from}, intermediate);
+  if (!is_operator_float(x.dtype)) {
+    parts.add(node.row->name, attributes_of(false), {intermediate}, {y, node.out(0)}, true);
   } else {
-    parts.add(node.row->name, attributes_of(false), {between}, made);
-    parts.map("a0", {made}, {y, node.out(0)}, true);
+    parts.add(node.row->name, attributes_of(false), {intermediate}, pooled);
+    parts.map("a0", {pooled}, {y, node.out(0)}, true);
   }
   return true;
 }
 
 // Folds a single window per plane, if its mean covers only elements inside, which are the first of the plane.
-bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
+bool reduce_window(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (y.h * y.w != 1 || window.dilation_h != 1 || window.dilation_w != 1) return false;
   const int64_t rows = std::min(window.kernel_h - window.pad_h, x.h), columns = std::min(window.kernel_w - window.pad_w, x.w);
   const bool has_padding = window.pad_h + window.pad_w + window.pad_end_h + window.pad_end_w > 0;
-  if (rows < 1 || columns < 1 || (count_padding && has_padding && node.row->form == kPoolsMean)) return false;
-  return fold_planes(node, rows, columns);
+  if (rows < 1 || columns < 1 || (count_padding && has_padding && node.row->form == kMeanPool)) return false;
+  return reduce_planes(node, rows, columns);
 }
 
 }  // namespace
 
 void lower_pool(LowerContext& node) {
-  check_volume(node);
+  check_spatial_rank(node);
   const TensorDesc& x = node.input(0);
   const WindowGeometry geometry = pool_geometry(*node.attributes, node.node, x.shape);
-  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->form == kPoolsPowers)
-    return pool_twice(node, geometry) ? void() : add_volume_pool(node);
+  if (x.rank() == 5 || node.has_output(1) || !is_operator_float(x.dtype) || node.row->form == kLpPool)
+    return pool_separably(node, geometry) ? void() : add_volume_pool(node);
   const Window window = window_of(geometry);
   const bool count_padding = node.attributes->integer("count_include_pad", 0) != 0;
-  if (!fold_window(node, window, count_padding) && !pool_twice(node, geometry)) add_pool(node, window, count_padding);
+  if (!reduce_window(node, window, count_padding) && !pool_separably(node, geometry)) add_pool(node, window, count_padding);
 }
 
 void lower_global_pool(LowerContext& node) {
   const Planes x = planes_of(node, node.input(0));
-  if (!fold_planes(node, x.h, x.w)) add_pool(node, {.kernel_h = x.h, .kernel_w = x.w}, false);
+  if (!reduce_planes(node, x.h, x.w)) add_pool(node, {.kernel_h = x.h, .kernel_w = x.w}, false);
 }
 
 void lower_global_lp_pool(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   Composition parts(node);
-  const Piece x = parts.input(0);
+  const TensorOperand x = parts.input(0);
   const int64_t power = node.attributes->integer("p", 2);
   const Shape rows{x.desc.shape[0], x.desc.shape[1], x.desc.elements() / std::max<int64_t>(x.desc.shape[0] * x.desc.shape[1], 1)};
-  const Piece powers = parts.scratch(DType::float32, rows);
+  const TensorOperand powers = parts.scratch(DType::float32, rows);
   const std::string p = std::to_string(power) + ".0";
-  parts.map(power == 1 ? "abs(a0)" : "pow(abs(a0), " + p + ")", {x.seen_as(rows)}, powers);
-  const Piece sums = parts.reduce("ReduceSum", powers, {2});
+  parts.map(power == 1 ? "abs(a0)" : "pow(abs(a0), " + p + ")", {x.reshaped(rows)}, powers);
+  const TensorOperand sums = parts.reduce("ReduceSum", powers, {2});
   parts.map(power == 1   ? "a0"
             : power == 2 ? "sqrt(a0)"
                          : "pow(a0, 1.0 / " + p + ")",
-            {sums}, parts.output(0).seen_as({rows[0], rows[1], 1}), true);
+            {sums}, parts.output(0).reshaped({rows[0], rows[1], 1}), true);
 }
 
 }  // namespace pumice

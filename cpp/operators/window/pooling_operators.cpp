@@ -1,10 +1,10 @@
 // Operator rows of pooling.
 #include <algorithm>
 
+#include "operators/common/split_axes.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/index/lowerings.h"
-#include "operators/common/split_axes.h"
 #include "operators/table/row_builders.h"
 #include "operators/window/lowerings.h"
 
@@ -21,19 +21,19 @@ void shape_of_pool(ShapeContext& node) {
 
 void shape_of_global_pool(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  check_pooled(node.node(), y);
+  check_pool_input(node.node(), y);
   std::fill(y.begin() + 2, y.end(), 1);
   node.output(0, node.input(0).dtype, y);
 }
 
-std::vector<AttributeSchema> pool_attributes(const AttributeSchema& own) {
+std::vector<AttributeSchema> pool_attributes(const AttributeSchema& extra) {
   return {text("auto_pad", "NOTSET"),
           integer("ceil_mode", 0),
           optional("dilations", AttributeKind::integers),
           required("kernel_shape", AttributeKind::integers),
           optional("pads", AttributeKind::integers),
           optional("strides", AttributeKind::integers),
-          own};
+          extra};
 }
 
 void shape_of_max_unpool(ShapeContext& node) {
@@ -42,37 +42,37 @@ void shape_of_max_unpool(ShapeContext& node) {
   if (node.input(1).shape != y) node.fail("indices of shape " + to_string(y) + " expected; given " + to_string(node.input(1).shape));
   std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
   if (node.has(2)) {
-    const Shape given = node.host_integers(2);
-    bool fits = given.size() == y.size();
-    for (size_t i = 0; fits && i < y.size(); ++i) fits = i < 2 ? given[i] == y[i] : given[i] >= y[i];
-    if (!fits) node.fail("'output_shape' of at least " + to_string(y) + " expected; given " + to_string(given));
-    y = given;
+    const Shape declared_shape = node.host_integers(2);
+    bool fits = declared_shape.size() == y.size();
+    for (size_t i = 0; fits && i < y.size(); ++i) fits = i < 2 ? declared_shape[i] == y[i] : declared_shape[i] >= y[i];
+    if (!fits) node.fail("'output_shape' of at least " + to_string(y) + " expected; given " + to_string(declared_shape));
+    y = declared_shape;
   }
   node.output(0, node.input(0).dtype, y);
 }
 
 // Not split if there are index outputs, because these refer to the whole input.
-void cut_pools(const LowerContext& node, std::vector<CutAxis>& axes) {
+void split_pool(const LowerContext& node, std::vector<SplitAxis>& axes) {
   if (node.has_output(1)) return;
-  cut_planes(node, axes);
-  cut_windows(node, pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
+  split_batch_and_channels(node, axes);
+  split_windows(node, pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
 }
 
-OperatorRow pool(std::string_view name, PoolForm form, Schema schema) {
+OperatorRow pool(std::string_view name, PoolingMode form, Schema schema) {
   return {.name = name,
           .skeleton = Skeleton::window,
           .schema = std::move(schema),
           .shape = shape_of_pool,
           .lower = lower_pool,
           .form = form,
-          .strides = RowStrides::image,
+          .strides = StrideSupport::image,
           .packed_outputs = 0b10,
-          .cut = cut_pools,
+          .split = split_pool,
           .epilogue = true};
 }
 
 // Adjacent 2D max-pooling windows inside the image; incomplete windows at the ends are dropped.
-std::optional<PoolWindow> windows_of_max_pool(const Attributes& attributes) {
+std::optional<PoolWindow> max_pool_window(const Attributes& attributes) {
   const auto kernel = attributes.integers("kernel_shape"), strides = attributes.integers("strides", {1, 1});
   const auto all = [&](std::string_view name, int64_t value) {
     return std::ranges::all_of(attributes.integers(name), [&](int64_t each) { return each == value; });
@@ -84,63 +84,64 @@ std::optional<PoolWindow> windows_of_max_pool(const Attributes& attributes) {
 }
 
 OperatorRow max_pool(Schema schema) {
-  OperatorRow row = pool("MaxPool", kPoolsLargest, std::move(schema));
-  row.largest_of = windows_of_max_pool;
+  OperatorRow row = pool("MaxPool", kMaxPool, std::move(schema));
+  row.max_pool_window = max_pool_window;
   return row;
 }
 
-OperatorRow global_pool(std::string_view name, PoolForm form, Schema schema) {
+OperatorRow global_pool(std::string_view name, PoolingMode form, Schema schema) {
   return {.name = name,
           .skeleton = Skeleton::window,
           .schema = std::move(schema),
           .shape = shape_of_global_pool,
           .lower = lower_global_pool,
           .form = form,
-          .strides = RowStrides::image,
-          .cut = cut_planes,
+          .strides = StrideSupport::image,
+          .split = split_batch_and_channels,
           .epilogue = true};
 }
 
 }  // namespace
 
-Rows window_rows() {
+OperatorRows pooling_operators() {
   constexpr DTypeSet kPooled = kFloats | set_of(DType::int8, DType::uint8);
-  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, maxima{value("x", kPooled)},
+  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, pooled_x{value("x", kPooled)},
       y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
-  return {max_pool({.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
-          pool("AveragePool", kPoolsMean,
-               {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
-          // Sum over 1D or 2D windows, with zero padding.
-          pool("pumice::SumPool", kPoolsSum,
-               {.inputs = x,
-                .outputs = y,
-                .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
-                               optional("strides", AttributeKind::integers)},
-                .min_rank = 3,
-                .max_rank = 4}),
-          {.name = "MaxUnpool",
-           .skeleton = Skeleton::scatter,
-           .schema = {.inputs = {value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
-                      .outputs = y,
-                      .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
-                                     optional("strides", AttributeKind::integers)},
-                      .min_rank = 3},
-           .shape = shape_of_max_unpool,
-           .lower = lower_max_unpool,
-           .host_inputs = host_bits(2),
-           .indices = indices_of_pooled,
-           .strides = RowStrides::packed},
-          global_pool("GlobalAveragePool", kPoolsMean, {.inputs = x, .outputs = y, .min_rank = 3}),
-          global_pool("GlobalMaxPool", kPoolsLargest, {.inputs = x, .outputs = y, .min_rank = 3}),
-          pool("LpPool", kPoolsPowers, {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3}),
-          {.name = "GlobalLpPool",
-           .skeleton = Skeleton::window,
-           .schema = {.inputs = x, .outputs = y, .attributes = {integer("p", 2)}, .min_rank = 3},
-           .shape = shape_of_global_pool,
-           .lower = lower_global_lp_pool,
-           .strides = RowStrides::packed,
-           .cut = cut_planes,
-           .epilogue = true}};
+  return {
+      max_pool({.inputs = pooled_x, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
+      pool("AveragePool", kMeanPool,
+           {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
+      // Sum over 1D or 2D windows, with zero padding.
+      pool("pumice::SumPool", kSumPool,
+           {.inputs = x,
+            .outputs = y,
+            .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                           optional("strides", AttributeKind::integers)},
+            .min_rank = 3,
+            .max_rank = 4}),
+      {.name = "MaxUnpool",
+       .skeleton = Skeleton::scatter,
+       .schema = {.inputs = {value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
+                  .outputs = y,
+                  .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                                 optional("strides", AttributeKind::integers)},
+                  .min_rank = 3},
+       .shape = shape_of_max_unpool,
+       .lower = lower_max_unpool,
+       .host_inputs = input_bits(2),
+       .indices = unpool_index_bounds,
+       .strides = StrideSupport::packed},
+      global_pool("GlobalAveragePool", kMeanPool, {.inputs = x, .outputs = y, .min_rank = 3}),
+      global_pool("GlobalMaxPool", kMaxPool, {.inputs = x, .outputs = y, .min_rank = 3}),
+      pool("LpPool", kLpPool, {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3}),
+      {.name = "GlobalLpPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .attributes = {integer("p", 2)}, .min_rank = 3},
+       .shape = shape_of_global_pool,
+       .lower = lower_global_lp_pool,
+       .strides = StrideSupport::packed,
+       .split = split_batch_and_channels,
+       .epilogue = true}};
 }
 
 }  // namespace pumice

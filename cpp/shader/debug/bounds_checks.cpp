@@ -8,17 +8,17 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "shader/source/diagnostics.h"
 #include "shader/spirv/access_chains.h"
 #include "shader/spirv/declarations.h"
 #include "shader/spirv/spirv_module.h"
-#include "shader/source/diagnostics.h"
 
 namespace pumice {
 namespace {
 
 using namespace spirv;
 
-constexpr size_t kMaxWords = size_t{1} << 24;  // limit on the code of checked functions, in words: zeros are stored element by element
+constexpr size_t kMaxCodeWords = size_t{1} << 24;  // limit on the code of checked functions, in words: zeros are stored element by element
 
 // Returns the index of the pointer operand; nullopt for instructions not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {
@@ -30,12 +30,12 @@ std::optional<size_t> pointer_operand(uint16_t op) {
 }
 
 // Returns the index of the first literal operand: the Memory Operands mask of an access.
-size_t first_literal(const Instruction& instruction) {
+size_t first_literal_operand(const Instruction& instruction) {
   return instruction.op == OpLoad ? 3 : instruction.op == OpStore ? 2 : instruction.size();
 }
 
 // Returns whether an instruction converts a storage-only number or extracts it from a structure; no other use of these types is allowed.
-bool passes_on(uint16_t op) {
+bool is_conversion_or_extract(uint16_t op) {
   return (op >= OpConvertFToU && op <= OpFConvert) || op == OpBitcast || op == OpCopyObject || op == OpCopyLogical ||
          op == OpCompositeExtract;
 }
@@ -65,29 +65,30 @@ class BoundsChecker {
  private:
   void find_functions();
   bool rewrite(const Instruction& instruction, std::vector<uint32_t>& body);
-  bool rewrite_narrow(const Instruction& instruction, std::vector<uint32_t>& body);
-  uint32_t access_function(const Instruction& instruction, size_t pointer, const Chain& chain, const std::vector<Check>& checks,
-                           std::vector<uint32_t>& arguments);
-  uint32_t check_call(const Check& check, uint32_t access, const Chain& chain, const Ids& local, std::vector<uint32_t>& body);
-  uint32_t as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
+  bool rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body);
+  uint32_t make_access_function(const Instruction& instruction, size_t pointer, const AccessChain& chain,
+                                const std::vector<IndexCheck>& checks, std::vector<uint32_t>& arguments);
+  uint32_t emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const Ids& local,
+                           std::vector<uint32_t>& body);
+  uint32_t emit_as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
   uint32_t constant(uint32_t value) { return declarations_.constant(value); }
-  AccessSite site_of(const Chain& chain, const Check& check, bool writes) const;
+  AccessSite make_access_site(const AccessChain& chain, const IndexCheck& check, bool writes) const;
   bool is_storage_only(uint32_t type) const;
-  uint32_t all_checks(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks, const Ids& local,
-                      std::vector<uint32_t>& body);
-  uint32_t both(uint32_t first, uint32_t second, std::vector<uint32_t>& body);
-  void append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+  uint32_t emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks, const Ids& local,
+                       std::vector<uint32_t>& body);
+  uint32_t emit_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body);
+  void append_clamped_load(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
                            std::vector<uint32_t>& body);
-  void append_narrow_store(const Instruction& instruction, const Chain* chain, const std::vector<Check>& checks,
-                           std::vector<uint32_t>& body);
+  void append_storage_only_store(const Instruction& instruction, const AccessChain* chain, const std::vector<IndexCheck>& checks,
+                                 std::vector<uint32_t>& body);
   void append_if(uint32_t condition, const std::function<void()>& then, const std::function<void()>& otherwise,
                  std::vector<uint32_t>& body);
-  void append_selected(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body);
+  void append_zeroing_conversion(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body);
   void append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body);
-  uint32_t wide_type(uint32_t type);
-  uint32_t append_chain(const Chain& chain, const Ids& local, std::vector<uint32_t>& body);
-  void relabel(std::vector<uint32_t>& body) const;
-  static uint32_t here(uint32_t id, const Ids& local) { return local.contains(id) ? local.at(id) : id; }
+  uint32_t type_32bit(uint32_t type);
+  uint32_t append_chain(const AccessChain& chain, const Ids& local, std::vector<uint32_t>& body);
+  void fix_phi_parents(std::vector<uint32_t>& body) const;
+  static uint32_t local_id(uint32_t id, const Ids& local) { return local.contains(id) ? local.at(id) : id; }
   uint32_t new_id() { return declarations_.new_id(); }
 
   const std::vector<uint32_t>& words_;
@@ -117,7 +118,7 @@ void BoundsChecker::find_functions() {
   if (!in_bounds_ || !in_range_) throw ShaderCompileError("the functions that check bounds are missing in the compiled shader");
 }
 
-uint32_t BoundsChecker::as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::emit_as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body) {
   if (type == uint_) return id;
   const auto& integer = module_.definition(type);
   const uint32_t result = new_id();
@@ -125,39 +126,40 @@ uint32_t BoundsChecker::as_uint(uint32_t id, uint32_t type, std::vector<uint32_t
   return result;
 }
 
-AccessSite BoundsChecker::site_of(const Chain& chain, const Check& check, bool writes) const {
+AccessSite BoundsChecker::make_access_site(const AccessChain& chain, const IndexCheck& check, bool writes) const {
   const auto& integer = module_.definition(declarations_.type_of(check.index));
-  return {shown_name(sources_, file_), line_, chains_.path(chain, check.level), integer[2] != 0, writes};
+  return {display_name(sources_, file_), line_, chains_.path(chain, check.level), integer[2] != 0, writes};
 }
 
-uint32_t BoundsChecker::check_call(const Check& check, uint32_t access, const Chain& chain, const Ids& local, std::vector<uint32_t>& body) {
-  const uint32_t index = as_uint(here(check.index, local), declarations_.type_of(check.index), body), ok = new_id();
+uint32_t BoundsChecker::emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const Ids& local,
+                                        std::vector<uint32_t>& body) {
+  const uint32_t index = emit_as_uint(local_id(check.index, local), declarations_.type_of(check.index), body), ok = new_id();
   const uint32_t length = check.count    ? constant(check.count)
-                          : check.length ? as_uint(check.length, declarations_.type_of(check.length), body)
+                          : check.length ? emit_as_uint(check.length, declarations_.type_of(check.length), body)
                                          : constant(UINT32_MAX);
-  if (check.of_range)
+  if (check.uses_bound_range)
     append(body, OpFunctionCall,
-           {bool_, ok, in_range_, constant(access), index, constant(static_cast<uint32_t>(chains_.binding_position(chain.variable))),
+           {bool_, ok, in_range_, constant(access), index, constant(static_cast<uint32_t>(chains_.binding_index(chain.variable))),
             constant(check.offset), constant(check.stride), constant(check.scalar), length});
   else
     append(body, OpFunctionCall, {bool_, ok, in_bounds_, constant(access), index, length});
   return ok;
 }
 
-uint32_t BoundsChecker::both(uint32_t first, uint32_t second, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::emit_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body) {
   if (first == 0) return second;
   const uint32_t result = new_id();
   append(body, OpLogicalAnd, {bool_, result, first, second});
   return result;
 }
 
-uint32_t BoundsChecker::all_checks(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks, const Ids& local,
-                                   std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
+                                    const Ids& local, std::vector<uint32_t>& body) {
   uint32_t ok = 0;
   for (const auto& check : checks) {
-    const uint32_t one = check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
-    sites_.push_back(site_of(chain, check, instruction.op != OpLoad && instruction.op != OpAtomicLoad));
-    ok = both(ok, one, body);
+    const uint32_t in_bounds = emit_check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
+    sites_.push_back(make_access_site(chain, check, instruction.op != OpLoad && instruction.op != OpAtomicLoad));
+    ok = emit_and(ok, in_bounds, body);
   }
   return ok;
 }
@@ -186,23 +188,23 @@ bool BoundsChecker::is_storage_only(uint32_t type) const {
 }
 
 // Returns the 32-bit type that a storage-only scalar or vector converts from.
-uint32_t BoundsChecker::wide_type(uint32_t type) {
+uint32_t BoundsChecker::type_32bit(uint32_t type) {
   const auto& definition = module_.definition(type);
-  if (definition.op == OpTypeVector) return declarations_.type(OpTypeVector, {wide_type(definition[1]), definition[2]});
+  if (definition.op == OpTypeVector) return declarations_.type(OpTypeVector, {type_32bit(definition[1]), definition[2]});
   if (definition.op == OpTypeFloat) return declarations_.type(OpTypeFloat, {32});
   return declarations_.type(OpTypeInt, {32, definition[2]});
 }
 
 // Loads a storage-only number. An out-of-bounds access reads element 0; the value is replaced by zero when it is converted or stored.
-void BoundsChecker::append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+void BoundsChecker::append_clamped_load(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
                                         std::vector<uint32_t>& body) {
-  Chain safe = chain;
+  AccessChain safe = chain;
   uint32_t all = 0;
   for (const auto& check : checks) {
-    const uint32_t ok = all_checks(instruction, chain, {check}, {}, body), index = chain.indices[check.level];
+    const uint32_t ok = emit_checks(instruction, chain, {check}, {}, body), index = chain.indices[check.level];
     const uint32_t type = declarations_.type_of(index);
     append(body, OpSelect, {type, safe.indices[check.level] = new_id(), ok, index, declarations_.null(type)});
-    all = both(all, ok, body);
+    all = emit_and(all, ok, body);
   }
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[2] = append_chain(safe, {}, body);
@@ -212,14 +214,14 @@ void BoundsChecker::append_clamped_load(const Instruction& instruction, const Ch
 
 void BoundsChecker::append_if(uint32_t condition, const std::function<void()>& then, const std::function<void()>& otherwise,
                               std::vector<uint32_t>& body) {
-  const uint32_t inside = new_id(), merge = new_id(), other = otherwise ? new_id() : merge;
+  const uint32_t then_label = new_id(), merge = new_id(), else_label = otherwise ? new_id() : merge;
   append(body, OpSelectionMerge, {merge, 0});
-  append(body, OpBranchConditional, {condition, inside, other});
-  append(body, OpLabel, {inside});
+  append(body, OpBranchConditional, {condition, then_label, else_label});
+  append(body, OpLabel, {then_label});
   then();
   append(body, OpBranch, {merge});
   if (otherwise) {
-    append(body, OpLabel, {other});
+    append(body, OpLabel, {else_label});
     otherwise();
     append(body, OpBranch, {merge});
   }
@@ -229,8 +231,8 @@ void BoundsChecker::append_if(uint32_t condition, const std::function<void()>& t
 
 // Guards the store in place by splitting its basic block. Without an access chain there is no index to check, but the stored value may come
 // from an out-of-bounds read.
-void BoundsChecker::append_narrow_store(const Instruction& instruction, const Chain* chain, const std::vector<Check>& checks,
-                                        std::vector<uint32_t>& body) {
+void BoundsChecker::append_storage_only_store(const Instruction& instruction, const AccessChain* chain,
+                                              const std::vector<IndexCheck>& checks, std::vector<uint32_t>& body) {
   const auto value = in_bounds_of_.find(instruction[1]);
   const auto store = [&] {
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
@@ -242,24 +244,24 @@ void BoundsChecker::append_narrow_store(const Instruction& instruction, const Ch
         value->second, [&] { append(body, instruction.op, operands); }, [&] { append_zeros(type, storage, operands[0], body); }, body);
   };
   if (checks.empty()) return store();
-  append_if(all_checks(instruction, *chain, checks, {}, body), store, nullptr, body);
+  append_if(emit_checks(instruction, *chain, checks, {}, body), store, nullptr, body);
 }
 
 // Stores zeros, converted from 32 bits, because a module must not have constants of a storage-only type.
 void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body) {
   const auto& definition = module_.definition(type);
-  const auto part = [&](uint32_t member_type, uint32_t index) {
+  const auto store_member = [&](uint32_t member_type, uint32_t index) {
     const uint32_t inner = new_id();
     append(body, OpAccessChain, {declarations_.type(OpTypePointer, {storage, member_type}), inner, pointer, constant(index)});
     append_zeros(member_type, storage, inner, body);
   };
   if (definition.op == OpTypeStruct) {
-    for (uint32_t member = 0; member + 1 < definition.size(); ++member) part(definition[member + 1], member);
+    for (uint32_t member = 0; member + 1 < definition.size(); ++member) store_member(definition[member + 1], member);
   } else if (definition.op == OpTypeArray || definition.op == OpTypeMatrix) {
     const uint32_t count = definition.op == OpTypeArray ? module_.constant(definition[2]) : definition[2];
     for (uint32_t i = 0; i < count; ++i) {
-      if (body.size() > kMaxWords) throw ShaderCompileError("a store has too many elements for bounds checks");
-      part(definition[1], i);
+      if (body.size() > kMaxCodeWords) throw ShaderCompileError("a store has too many elements for bounds checks");
+      store_member(definition[1], i);
     }
   } else if (!is_storage_only(type)) {
     append(body, OpStore, {pointer, declarations_.null(type)});
@@ -267,37 +269,37 @@ void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t point
     const auto& scalar = definition.op == OpTypeVector ? module_.definition(definition[1]) : definition;
     const uint16_t convert = scalar.op == OpTypeFloat ? OpFConvert : scalar[2] ? OpSConvert : OpUConvert;
     const uint32_t zero = new_id();
-    append(body, convert, {type, zero, declarations_.null(wide_type(type))});
+    append(body, convert, {type, zero, declarations_.null(type_32bit(type))});
     append(body, OpStore, {pointer, zero});
   }
 }
 
 // Converts a storage-only number; yields zero if it was read out of bounds.
-void BoundsChecker::append_selected(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
+void BoundsChecker::append_zeroing_conversion(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
   const uint32_t type = instruction[0], value = new_id();
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[1] = value;
   append(body, instruction.op, operands);
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeVector) {
-    const uint32_t one = ok;
+    const uint32_t is_in_bounds = ok;
     std::vector<uint32_t> words{declarations_.type(OpTypeVector, {bool_, definition[2]}), ok = new_id()};
-    words.insert(words.end(), definition[2], one);
+    words.insert(words.end(), definition[2], is_in_bounds);
     append(body, OpCompositeConstruct, words);
   }
   append(body, OpSelect, {type, instruction[1], ok, value, declarations_.null(type)});
 }
 
 // Rewrites an instruction on storage-only numbers; returns false for other instructions.
-bool BoundsChecker::rewrite_narrow(const Instruction& instruction, std::vector<uint32_t>& body) {
+bool BoundsChecker::rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (instruction.op == OpStore) {
     if (!is_storage_only(declarations_.type_of(instruction[1]))) return false;
-    const Chain* chain = chains_.find(instruction[0]);
-    const auto checks = chain ? chains_.checks(*chain) : std::vector<Check>{};
-    append_narrow_store(instruction, chain, checks, body);
+    const AccessChain* chain = chains_.find(instruction[0]);
+    const auto checks = chain ? chains_.checks(*chain) : std::vector<IndexCheck>{};
+    append_storage_only_store(instruction, chain, checks, body);
     return true;
   }
-  if (!passes_on(instruction.op)) return false;
+  if (!is_conversion_or_extract(instruction.op)) return false;
   const auto value = in_bounds_of_.find(instruction[2]);
   if (value == in_bounds_of_.end()) return false;
   const uint16_t kind = module_.definition(instruction[0]).op;
@@ -305,20 +307,20 @@ bool BoundsChecker::rewrite_narrow(const Instruction& instruction, std::vector<u
     in_bounds_of_[instruction[1]] = value->second;
     return false;
   }
-  append_selected(instruction, value->second, body);
+  append_zeroing_conversion(instruction, value->second, body);
   return true;
 }
 
-uint32_t BoundsChecker::append_chain(const Chain& chain, const Ids& local, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::append_chain(const AccessChain& chain, const Ids& local, std::vector<uint32_t>& body) {
   const uint32_t pointer = new_id();
   std::vector<uint32_t> path{chain.pointer_type, pointer, chain.variable};
-  for (const uint32_t index : chain.indices) path.push_back(here(index, local));
+  for (const uint32_t index : chain.indices) path.push_back(local_id(index, local));
   append(body, OpAccessChain, path);
   return pointer;
 }
 
 // Updates the OpPhi parents that refer to split blocks, because these end under another label.
-void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
+void BoundsChecker::fix_phi_parents(std::vector<uint32_t>& body) const {
   for (size_t at = 0; at < body.size(); at += body[at] >> 16) {
     if ((body[at] & 0xffff) != OpPhi) continue;
     for (size_t parent = at + 4; parent < at + (body[at] >> 16); parent += 2)
@@ -327,8 +329,8 @@ void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
 }
 
 // Generates a function that checks the indices and then performs the access. `arguments`: the ids to call it with.
-uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t pointer, const Chain& chain,
-                                        const std::vector<Check>& checks, std::vector<uint32_t>& arguments) {
+uint32_t BoundsChecker::make_access_function(const Instruction& instruction, size_t pointer, const AccessChain& chain,
+                                             const std::vector<IndexCheck>& checks, std::vector<uint32_t>& arguments) {
   const bool has_result = pointer != 0;
   const uint32_t result_type = has_result ? instruction[0] : void_;
   Ids local;
@@ -341,29 +343,29 @@ uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t p
   };
   for (const uint32_t index : chain.indices) pass(index);
   for (const auto& check : checks) pass(check.index);
-  for (size_t i = pointer + 1; i < first_literal(instruction); ++i) pass(instruction[i]);
-  const uint32_t function = new_id(), entry = new_id(), inside = new_id(), merge = new_id();
+  for (size_t i = pointer + 1; i < first_literal_operand(instruction); ++i) pass(instruction[i]);
+  const uint32_t function = new_id(), entry = new_id(), then_label = new_id(), merge = new_id();
   std::vector<uint32_t> body;
   std::vector<uint32_t> signature{result_type};
   signature.insert(signature.end(), types.begin(), types.end());
   append(body, OpFunction, {result_type, function, 0, declarations_.type(OpTypeFunction, signature)});
   for (size_t i = 0; i < types.size(); ++i) append(body, OpFunctionParameter, {types[i], local.at(arguments[i])});
   append(body, OpLabel, {entry});
-  const uint32_t ok = all_checks(instruction, chain, checks, local, body);
+  const uint32_t ok = emit_checks(instruction, chain, checks, local, body);
   append(body, OpSelectionMerge, {merge, 0});
-  append(body, OpBranchConditional, {ok, inside, merge});
-  append(body, OpLabel, {inside});
+  append(body, OpBranchConditional, {ok, then_label, merge});
+  append(body, OpLabel, {then_label});
   const uint32_t target = append_chain(chain, local, body), value = has_result ? new_id() : 0;
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[pointer] = target;
   if (has_result) operands[1] = value;
-  for (size_t i = pointer + 1; i < first_literal(instruction); ++i) operands[i] = here(operands[i], local);
+  for (size_t i = pointer + 1; i < first_literal_operand(instruction); ++i) operands[i] = local_id(operands[i], local);
   append(body, instruction.op, operands);
   append(body, OpBranch, {merge});
   append(body, OpLabel, {merge});
   if (has_result) {
     const uint32_t result = new_id();
-    append(body, OpPhi, {result_type, result, value, inside, declarations_.null(result_type), entry});
+    append(body, OpPhi, {result_type, result, value, then_label, declarations_.null(result_type), entry});
     append(body, OpReturnValue, {result});
   } else {
     append(body, OpReturn, {});
@@ -375,10 +377,10 @@ uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t p
 
 // Replaces an access with a call; returns false if there is nothing to check.
 bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t>& body) {
-  if (rewrite_narrow(instruction, body)) return true;
+  if (rewrite_storage_only(instruction, body)) return true;
   const auto pointer = pointer_operand(instruction.op);
   if (!pointer) return false;
-  const Chain* chain = chains_.find(instruction[*pointer]);
+  const AccessChain* chain = chains_.find(instruction[*pointer]);
   if (!chain) return false;
   const auto checks = chains_.checks(*chain);
   if (checks.empty()) return false;
@@ -387,7 +389,7 @@ bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t
     return true;
   }
   std::vector<uint32_t> arguments;
-  const uint32_t function = access_function(instruction, *pointer, *chain, checks, arguments);
+  const uint32_t function = make_access_function(instruction, *pointer, *chain, checks, arguments);
   std::vector<uint32_t> call{*pointer ? instruction[0] : void_, *pointer ? instruction[1] : new_id(), function};
   call.insert(call.end(), arguments.begin(), arguments.end());
   append(body, OpFunctionCall, call);
@@ -401,36 +403,36 @@ std::vector<uint32_t> BoundsChecker::run() {
     in_function = in_function || instruction.op == OpFunction;
     if (instruction.op == OpLabel) block_ = instruction[0];
     if (instruction.op == OpLine) file_ = strings_[instruction[0]], line_ = instruction[1];
-    chains_.note(instruction);
+    chains_.record(instruction);
     if (rewrite(instruction, body)) continue;
     append(in_function ? body : head, instruction.op, {instruction.operands.begin(), instruction.operands.end()});
   }
-  relabel(body);
+  fix_phi_parents(body);
   body.insert(body.end(), functions_.begin(), functions_.end());
-  return declarations_.module_of(std::move(head), body);
+  return declarations_.assemble_module(std::move(head), body);
 }
 
 }  // namespace
 
-void place_debug_bindings(std::vector<uint32_t>& spirv) {
+void assign_debug_bindings(std::vector<uint32_t>& spirv) {
   const Module module(spirv);
-  std::map<uint32_t, bool> is_ours;  // variables with a binding
+  std::map<uint32_t, bool> is_engine_binding;  // variables with a binding
   uint32_t next = 0;
   for (const auto& instruction : module.all()) {
     if (instruction.op != OpVariable) continue;
     const auto binding = module.value(instruction[1], Binding);
     if (!binding) continue;
-    const bool ours = module.name(module.definition(instruction[0])[2]).starts_with("pumice_");
-    is_ours[instruction[1]] = ours;
-    if (!ours) next = std::max(next, *binding + 1);
+    const bool is_engine = module.name(module.definition(instruction[0])[2]).starts_with("pumice_");
+    is_engine_binding[instruction[1]] = is_engine;
+    if (!is_engine) next = std::max(next, *binding + 1);
   }
   for (const auto& instruction : module.all()) {
-    if (instruction.op != OpDecorate || instruction[1] != Binding || !is_ours[instruction[0]] || instruction.size() < 3) continue;
+    if (instruction.op != OpDecorate || instruction[1] != Binding || !is_engine_binding[instruction[0]] || instruction.size() < 3) continue;
     spirv[static_cast<size_t>(&instruction.operands[2] - spirv.data())] = next++;
   }
 }
 
-std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources) {
+std::vector<AccessSite> add_bounds_checks(std::vector<uint32_t>& spirv, const SourceSet& sources) {
   BoundsChecker checker(spirv, sources);
   spirv = checker.run();
   return checker.take_sites();

@@ -10,11 +10,11 @@
 namespace pumice {
 
 // Assigns binding numbers after the shader's own ones to the bindings of debug_table.h.
-void place_debug_bindings(std::vector<uint32_t>& spirv);
+void assign_debug_bindings(std::vector<uint32_t>& spirv);
 
 // Adds bounds checks to a module. Every indexed access first calls pumice_in_bounds() or pumice_in_range(): out of bounds, a read returns
 // zeros and a write is dropped. Requires line numbers. Function-local variables and whole-matrix loads and stores of cooperative matrices
 // are not checked.
-std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources);
+std::vector<AccessSite> add_bounds_checks(std::vector<uint32_t>& spirv, const SourceSet& sources);
 
 }  // namespace pumice

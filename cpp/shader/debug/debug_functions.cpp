@@ -11,9 +11,9 @@ namespace {
 // A possible argument type: its scalar name, vector name prefix, and extension.
 struct ArgumentType {
   std::string_view scalar, vector, extension;  // extension: substring of the GLSL extension's name that enables the type
-  bool is_float, wide;
+  bool is_float, is_64bit;
 };
-constexpr ArgumentType kTypes[] = {
+constexpr ArgumentType kArgumentTypes[] = {
     {"bool", "bvec", "", false, false},
     {"int", "ivec", "", false, false},
     {"uint", "uvec", "", false, false},
@@ -29,38 +29,42 @@ constexpr ArgumentType kTypes[] = {
 };
 
 // Returns the words of one component as GLSL; empty if the type does not fit.
-std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const std::string& lane) {
-  if (type.is_float != is_float || (type.wide && !wide) || (is_float && wide && !type.wide)) return {};
-  if (is_float) return wide ? "unpackDouble2x32(" + lane + ").x, unpackDouble2x32(" + lane + ").y" : "floatBitsToUint(float(" + lane + "))";
+std::string component_words(const ArgumentType& type, bool is_float, bool is_64bit, const std::string& component) {
+  if (type.is_float != is_float || (type.is_64bit && !is_64bit) || (is_float && is_64bit && !type.is_64bit)) return {};
+  if (is_float)
+    return is_64bit ? "unpackDouble2x32(" + component + ").x, unpackDouble2x32(" + component + ").y"
+                    : "floatBitsToUint(float(" + component + "))";
   const bool is_signed = type.scalar.starts_with('i');
-  if (!wide) return is_signed ? "uint(int(" + lane + "))" : "uint(" + lane + ")";
-  if (type.wide) return "uint(" + lane + "), uint(" + lane + " >> 32)";
-  return is_signed ? "uint(int(" + lane + ")), uint(int(" + lane + ") >> 31)" : "uint(" + lane + "), 0u";
+  if (!is_64bit) return is_signed ? "uint(int(" + component + "))" : "uint(" + component + ")";
+  if (type.is_64bit) return "uint(" + component + "), uint(" + component + " >> 32)";
+  return is_signed ? "uint(int(" + component + ")), uint(int(" + component + ") >> 31)" : "uint(" + component + "), 0u";
 }
 
 // Overloads exist for every type, to avoid implicit conversions. The overload of a type that does not fit returns bool, which no caller
 // accepts.
-std::string overloads(const std::string& name, bool is_float, bool wide, std::string_view extensions) {
-  std::string text;
-  for (const auto& type : kTypes) {
+std::string make_converter_overloads(const std::string& name, bool is_float, bool is_64bit, std::string_view extensions) {
+  std::string glsl;
+  for (const auto& type : kArgumentTypes) {
     if (extensions.find(type.extension) == std::string_view::npos) continue;
-    for (uint32_t lanes = 1; lanes <= 4; ++lanes) {
+    for (uint32_t num_components = 1; num_components <= 4; ++num_components) {
       std::string words;
-      for (uint32_t lane = 0; lane < lanes; ++lane) {
-        const std::string part = lane_words(type, is_float, wide, lanes == 1 ? "v" : "v[" + std::to_string(lane) + "]");
-        words += (words.empty() ? "" : ", ") + part;
-        if (part.empty()) words.clear();
+      for (uint32_t component = 0; component < num_components; ++component) {
+        const std::string component_glsl =
+            component_words(type, is_float, is_64bit, num_components == 1 ? "v" : "v[" + std::to_string(component) + "]");
+        words += (words.empty() ? "" : ", ") + component_glsl;
+        if (component_glsl.empty()) words.clear();
       }
       const std::string parameter =
-          "(" + (lanes == 1 ? std::string(type.scalar) : std::string(type.vector) + std::to_string(lanes)) + " v) { return ";
-      const std::string array = "uint[" + std::to_string(lanes * (wide ? 2 : 1)) + "]";
-      text += words.empty() ? "bool " + name + parameter + "false; }\n" : array + " " + name + parameter + array + "(" + words + "); }\n";
+          "(" + (num_components == 1 ? std::string(type.scalar) : std::string(type.vector) + std::to_string(num_components)) +
+          " v) { return ";
+      const std::string array = "uint[" + std::to_string(num_components * (is_64bit ? 2 : 1)) + "]";
+      glsl += words.empty() ? "bool " + name + parameter + "false; }\n" : array + " " + name + parameter + array + "(" + words + "); }\n";
     }
   }
-  return text;
+  return glsl;
 }
 
-std::string print_function(size_t number, const std::vector<Conversion>& conversions) {
+std::string make_print_function(size_t number, const std::vector<Conversion>& conversions) {
   std::string arguments, parameters, stores;
   uint32_t at = 0;
   for (size_t i = 0; i < conversions.size(); ++i) {
@@ -72,26 +76,26 @@ std::string print_function(size_t number, const std::vector<Conversion>& convers
       stores += " pumice_ring[at + " + std::to_string(at++) + "u] = " + name + "[" + std::to_string(word) + "];";
   }
   return arguments + "void " + std::string(kPrintFunction) + std::to_string(number) + "(" + parameters +
-         ") {\n  uint at = pumice_reserve(" + std::to_string(number + 1) + "u, " + std::to_string(kRecordHeadWords + at) +
+         ") {\n  uint at = pumice_reserve(" + std::to_string(number + 1) + "u, " + std::to_string(kRecordHeaderWords + at) +
          "u);\n  if (at != 0xffffffffu) {" + stores + " }\n}\n";
 }
 
 // An invocation reserves its words with one atomic operation, so a record is either complete or counted as lost. The first record that does
 // not fit ends the list.
-constexpr std::string_view kRing = R"(
-layout(std430, binding = 0) buffer pumice_ring_block { uint pumice_taken, pumice_lost, pumice_violations, pumice_unused; uint pumice_ring[]; };
+constexpr std::string_view kRingBufferGlsl = R"(
+layout(std430, binding = 0) buffer pumice_ring_block { uint pumice_reserved, pumice_lost, pumice_violations, pumice_unused; uint pumice_ring[]; };
 uint pumice_reserve(uint head, uint words) {
-  uint room = uint(pumice_ring.length());
-  if (atomicAdd(pumice_taken, 0u) < room) {
-    uint at = atomicAdd(pumice_taken, words);
-    if (at < room && room - at >= words) {
+  uint capacity = uint(pumice_ring.length());
+  if (atomicAdd(pumice_reserved, 0u) < capacity) {
+    uint at = atomicAdd(pumice_reserved, words);
+    if (at < capacity && capacity - at >= words) {
       pumice_ring[at] = head;
       pumice_ring[at + 1u] = gl_GlobalInvocationID.x;
       pumice_ring[at + 2u] = gl_GlobalInvocationID.y;
       pumice_ring[at + 3u] = gl_GlobalInvocationID.z;
       return at + 4u;
     }
-    if (at < room) pumice_ring[at] = 0u;
+    if (at < capacity) pumice_ring[at] = 0u;
   }
   atomicAdd(pumice_lost, 1u);
   return 0xffffffffu;
@@ -99,13 +103,13 @@ uint pumice_reserve(uint head, uint words) {
 )";
 
 // The bounds-check pass inserts the calls into the SPIR-V later; the constant keeps the functions alive until then.
-std::string bounds_functions() {
+std::string make_bounds_functions() {
   return R"(
 layout(std430, binding = 0) readonly buffer pumice_limits_block { uint pumice_limits[]; };
 bool pumice_in_bounds(const uint access, const uint index, const uint size) {
   if (index < size) return true;
   if (atomicAdd(pumice_violations, 1u) < )" +
-         std::to_string(kMostAccessRecords) + R"(u) {
+         std::to_string(kMaxAccessRecords) + R"(u) {
     uint at = pumice_reserve()" +
          std::to_string(kAccessRecord) + "u | access, " + std::to_string(kAccessRecordWords) + R"(u);
     if (at != 0xffffffffu) {
@@ -116,15 +120,15 @@ bool pumice_in_bounds(const uint access, const uint index, const uint size) {
   return false;
 }
 bool pumice_in_range(const uint access, const uint index, const uint binding, const uint offset, const uint stride, const uint scalar,
-                     const uint most) {
+                     const uint max_index) {
   uint bytes = (pumice_limits[binding] + scalar - 1u) / scalar * scalar; /* half of the last word may be bound */
-  return pumice_in_bounds(access, index, min(bytes < offset ? 0u : (bytes - offset) / stride, most));
+  return pumice_in_bounds(access, index, min(bytes < offset ? 0u : (bytes - offset) / stride, max_index));
 }
 bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) || pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u, 1u);
 )";
 }
 
-std::string extension_lines(std::string_view text) {
+std::string find_extension_names(std::string_view text) {
   std::string names;
   for (const auto& line : directives(tokenize(text), "extension"))
     if (line.size() > 1) names += std::string(line[1].text) + "\n";
@@ -133,34 +137,35 @@ std::string extension_lines(std::string_view text) {
 
 // GL_EXT_shader_explicit_arithmetic_types enables all of the extensions.
 std::string enabled_extensions(std::string_view text) {
-  std::string names = extension_lines(text);
+  std::string names = find_extension_names(text);
   if (names.find("explicit_arithmetic_types\n") == std::string::npos) return names;
-  for (const auto& type : kTypes) names += std::string(type.extension) + "\n";
+  for (const auto& type : kArgumentTypes) names += std::string(type.extension) + "\n";
   return names;
 }
 
-std::string words_function(bool is_float, bool wide) {
-  return std::string("pumice_") + (is_float ? "float" : "int") + (wide ? "64" : "32");
+std::string word_converter_name(bool is_float, bool is_64bit) {
+  return std::string("pumice_") + (is_float ? "float" : "int") + (is_64bit ? "64" : "32");
 }
 
 }  // namespace
 
-std::string words_function(const Conversion& conversion) {
-  return words_function(conversion.is_float(), conversion.wide);
+std::string word_converter_name(const Conversion& conversion) {
+  return word_converter_name(conversion.is_float(), conversion.is_64bit);
 }
 
-std::string debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds) {
+std::string make_debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds) {
   std::string calls;
-  std::set<std::pair<bool, bool>> used;
+  std::set<std::pair<bool, bool>> used_types;
   for (size_t i = 0; i < formats.size(); ++i) {
-    const auto conversions = conversions_of(formats[i].text);
-    for (const auto& conversion : conversions) used.emplace(conversion.is_float(), conversion.wide);
-    calls += print_function(i, conversions);
+    const auto conversions = parse_conversions(formats[i].text);
+    for (const auto& conversion : conversions) used_types.emplace(conversion.is_float(), conversion.is_64bit);
+    calls += make_print_function(i, conversions);
   }
-  std::string text(kRing);
-  if (check_bounds) text += bounds_functions();
+  std::string text(kRingBufferGlsl);
+  if (check_bounds) text += make_bounds_functions();
   const std::string extensions = enabled_extensions(preprocessed);
-  for (const auto& [is_float, wide] : used) text += overloads(words_function(is_float, wide), is_float, wide, extensions);
+  for (const auto& [is_float, is_64bit] : used_types)
+    text += make_converter_overloads(word_converter_name(is_float, is_64bit), is_float, is_64bit, extensions);
   return text + calls;
 }
 

@@ -11,11 +11,11 @@
 namespace pumice {
 
 // A printf call becomes a call to kPrintFunction + its index. Its arguments go through kArgumentFunction + "call_argument" and
-// words_function(), so that the compiler's message names an argument of the wrong type.
+// word_converter_name(), so that the compiler's message names an argument of the wrong type.
 inline constexpr std::string_view kArgumentFunction = "pumice_argument_", kPrintFunction = "pumice_print_";
-std::string words_function(const Conversion& conversion);
+std::string word_converter_name(const Conversion& conversion);
 
 // Returns the functions for preprocessed source with these printf calls.
-std::string debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds);
+std::string make_debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds);
 
 }  // namespace pumice

@@ -13,29 +13,29 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kCallees[] = {"printf", "NCNN_LOGE", "debugPrintfEXT"};
-constexpr std::string_view kLiteralWord = "pumice_text_";
+constexpr std::string_view kPrintfNames[] = {"printf", "NCNN_LOGE", "debugPrintfEXT"};
+constexpr std::string_view kLiteralPrefix = "pumice_text_";
 
-bool is_callee(std::string_view word) {
-  return std::ranges::find(kCallees, word) != std::end(kCallees);
+bool is_printf_name(std::string_view word) {
+  return std::ranges::find(kPrintfNames, word) != std::end(kPrintfNames);
 }
 
-bool prints(std::string_view text) {
-  const auto has = [text](std::string_view callee) { return text.find(callee) != std::string_view::npos; };
-  if (std::ranges::none_of(kCallees, has)) return false;  // most sources do not print: skip tokenizing
+bool calls_printf(std::string_view text) {
+  const auto has = [text](std::string_view function) { return text.find(function) != std::string_view::npos; };
+  if (std::ranges::none_of(kPrintfNames, has)) return false;  // most sources do not print: skip tokenizing
   const auto tokens = tokenize(text);
-  return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_callee(token.text); });
+  return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_printf_name(token.text); });
 }
 
-std::optional<size_t> literal_number(const Token& token) {
-  if (!token.text.starts_with(kLiteralWord)) return {};
+std::optional<size_t> literal_index(const Token& token) {
+  if (!token.text.starts_with(kLiteralPrefix)) return {};
   size_t number = 0;
-  std::from_chars(token.text.data() + kLiteralWord.size(), token.text.data() + token.text.size(), number);
+  std::from_chars(token.text.data() + kLiteralPrefix.size(), token.text.data() + token.text.size(), number);
   return number;
 }
 
 // Returns whether a string in this preprocessor line is a string literal rather than a file name.
-bool is_text_of(const std::vector<Token>& tokens, size_t string) {
+bool is_string_literal(const std::vector<Token>& tokens, size_t string) {
   if (tokens[string].directive == 0) return true;
   size_t first = string;
   while (first > 0 && tokens[first - 1].directive == tokens[string].directive) --first;
@@ -45,15 +45,15 @@ bool is_text_of(const std::vector<Token>& tokens, size_t string) {
 }  // namespace
 
 // A printf call in preprocessed source.
-struct DebugText::Call {
+struct DebugInstrumentation::PrintfCall {
   const Token* name = nullptr;
-  SourceLine place;
+  SourceLine location;
   size_t number = 0;
   std::vector<std::vector<Token>> arguments;  // the first is the format
 };
 
 // Edits of a text, sorted by offset.
-struct DebugText::Edits {
+struct DebugInstrumentation::TextEdits {
   struct Edit {
     size_t offset, removed;
     std::string added;
@@ -63,95 +63,96 @@ struct DebugText::Edits {
   void replace(size_t begin, size_t end, std::string text) { all.push_back({begin, end - begin, std::move(text)}); }
   std::string apply(const std::string& text) const {
     std::string result;
-    size_t done = 0;
+    size_t copied_end = 0;
     for (const auto& [offset, removed, added] : all) {
-      result.append(text, done, offset - done).append(added);
-      done = offset + removed;
+      result.append(text, copied_end, offset - copied_end).append(added);
+      copied_end = offset + removed;
     }
-    return result.append(text, done);
+    return result.append(text, copied_end);
   }
 };
 
-DebugText::DebugText(const SourceSet& sources, std::string macros, const ShaderOptions& options)
-    : given_(sources), coded_(sources), macros_(std::move(macros)), options_(options), wanted_(options.debug) {
-  wanted_ = wanted_ || prints(macros_) || std::ranges::any_of(sources.files(), [](const SourceFile& file) { return prints(file.text); });
-  if (!wanted_) return;
-  coded_.replace_texts([this](const std::string& text) { return add_words(text); });
-  macros_ = add_words(macros_);
+DebugInstrumentation::DebugInstrumentation(const SourceSet& sources, std::string macros, const ShaderOptions& options)
+    : original_sources_(sources), rewritten_sources_(sources), macros_(std::move(macros)), options_(options), enabled_(options.debug) {
+  enabled_ = enabled_ || calls_printf(macros_) ||
+             std::ranges::any_of(sources.files(), [](const SourceFile& file) { return calls_printf(file.text); });
+  if (!enabled_) return;
+  rewritten_sources_.transform_sources([this](const std::string& text) { return replace_literals(text); });
+  macros_ = replace_literals(macros_);
 }
 
-std::string DebugText::add_words(const std::string& text) {
-  Edits edits;
+std::string DebugInstrumentation::replace_literals(const std::string& text) {
+  TextEdits edits;
   const auto tokens = tokenize(text);
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token& token = tokens[i];
-    const bool whole = token.kind == TokenKind::string && token.text.size() > 1 && token.text.ends_with('"');
-    if (!whole || !is_text_of(tokens, i)) continue;
-    edits.replace(token.offset, token.offset + token.text.size(), std::string(kLiteralWord) + std::to_string(literals_.size()));
+    const bool is_terminated = token.kind == TokenKind::string && token.text.size() > 1 && token.text.ends_with('"');
+    if (!is_terminated || !is_string_literal(tokens, i)) continue;
+    edits.replace(token.offset, token.offset + token.text.size(), std::string(kLiteralPrefix) + std::to_string(literals_.size()));
     literals_.emplace_back(token.text);
   }
   return edits.apply(text);
 }
 
-ShaderCompileError DebugText::error_at(const Call& call, std::string_view token, const std::string& text) const {
-  return compile_error({message_at(given_, call.place.file, call.place.line, token, text)});
+ShaderCompileError DebugInstrumentation::error_at(const PrintfCall& call, std::string_view token, const std::string& text) const {
+  return make_compile_error({format_message_at(original_sources_, call.location.file, call.location.line, token, text)});
 }
 
-void DebugText::rewrite_call(const Call& call, Edits& edits) {
+void DebugInstrumentation::rewrite_call(const PrintfCall& call, TextEdits& edits) {
   const std::string name(call.name->text);
   std::string format, literal;
   for (const Token& token : call.arguments.front()) {
-    const auto number = literal_number(token);
+    const auto number = literal_index(token);
     if (!number) throw error_at(call, name, "the first argument of " + name + " is its format: a text in quotes");
     if (literal.empty()) literal = literals_[*number];
     try {
-      format += unescaped(literals_[*number]);
+      format += unescape_literal(literals_[*number]);
     } catch (const Error& error) {
       throw error_at(call, literals_[*number], error.what());
     }
   }
   std::vector<Conversion> conversions;
   try {
-    conversions = conversions_of(format);
+    conversions = parse_conversions(format);
   } catch (const Error& error) {
     throw error_at(call, literal, error.what());
   }
-  const size_t given = call.arguments.size() - 1;
-  if (given != conversions.size())
+  const size_t num_arguments = call.arguments.size() - 1;
+  if (num_arguments != conversions.size())
     throw error_at(call, literal,
                    "the format of " + name + " has " + std::to_string(conversions.size()) +
-                       " conversions: expected as many arguments, given " + std::to_string(given));
+                       " conversions: expected as many arguments, given " + std::to_string(num_arguments));
   const auto& first = call.arguments.front();
   edits.replace(call.name->offset, call.name->offset + name.size(), std::string(kPrintFunction) + std::to_string(call.number));
-  const size_t end = given > 0 ? call.arguments[1].front().offset : first.back().offset + first.back().text.size();
+  const size_t end = num_arguments > 0 ? call.arguments[1].front().offset : first.back().offset + first.back().text.size();
   const std::string_view removed(first.front().text.data(), end - first.front().offset);
   edits.replace(first.front().offset, end, std::string(static_cast<size_t>(std::ranges::count(removed, '\n')), '\n'));
-  for (size_t i = 0; i < given; ++i) {
+  for (size_t i = 0; i < num_arguments; ++i) {
     const auto& argument = call.arguments[i + 1];
     const size_t begin = argument.front().offset, stop = argument.back().offset + argument.back().text.size();
     edits.replace(begin, begin,
                   std::string(kArgumentFunction) + std::to_string(call.number) + "_" + std::to_string(i) + "(" +
-                      words_function(conversions[i]) + "(");
+                      word_converter_name(conversions[i]) + "(");
     edits.replace(stop, stop, "))");
   }
-  formats_.push_back({shown_name(given_, call.place.file), static_cast<uint32_t>(call.place.line), format});
-  callees_.push_back(name);
+  formats_.push_back({display_name(original_sources_, call.location.file), static_cast<uint32_t>(call.location.line), format});
+  printf_names_.push_back(name);
 }
 
-std::string DebugText::rewrite(const std::string& preprocessed) {
+std::string DebugInstrumentation::rewrite(const std::string& preprocessed) {
   formats_.clear();
-  callees_.clear();
+  printf_names_.clear();
   const auto tokens = tokenize(preprocessed);
   const auto lines = source_lines(preprocessed);
   const auto is_code = [&](const Token& token) { return token.directive == 0 && !lines.at(token.line - 1).file.empty(); };
-  std::set<std::string_view> own;  // user-defined functions have precedence
+  std::set<std::string_view> user_functions;  // user-defined functions have precedence
   int depth = 0;
   for (const Token& token : tokens) {
     if (token.directive != 0) continue;
     depth += token.text == "{" ? 1 : token.text == "}" ? -1 : 0;
-    if (depth == 0 && is_callee(token.text)) own.insert(token.text);
+    if (depth == 0 && is_printf_name(token.text)) user_functions.insert(token.text);
   }
-  Edits edits;
+  TextEdits edits;
   size_t insertion = preprocessed.size(), insertion_line = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token& token = tokens[i];
@@ -161,11 +162,11 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
       insertion = preprocessed.rfind('\n', token.offset) + 1;
       edits.replace(insertion, insertion, "");  // placeholder for the declarations, which depend on the calls
     }
-    Call call{&token, lines.at(token.line - 1), formats_.size(), {}};
-    if (const auto literal = literal_number(token))
+    PrintfCall call{&token, lines.at(token.line - 1), formats_.size(), {}};
+    if (const auto literal = literal_index(token))
       throw error_at(call, literals_[*literal], "a text in quotes stands only as the format of printf");
-    const bool called = i + 1 < tokens.size() && tokens[i + 1].text == "(" && (i == 0 || tokens[i - 1].text != ".");
-    if (!is_callee(token.text) || own.contains(token.text) || !called) continue;
+    const bool is_call = i + 1 < tokens.size() && tokens[i + 1].text == "(" && (i == 0 || tokens[i - 1].text != ".");
+    if (!is_printf_name(token.text) || user_functions.contains(token.text) || !is_call) continue;
     call.arguments.emplace_back();
     int nested = 0;
     for (i += 2; i < tokens.size(); ++i) {
@@ -182,28 +183,28 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
     rewrite_call(call, edits);
   }
   if (insertion_line == 0 || (formats_.empty() && !options_.debug)) return preprocessed;
-  const SourceLine place = lines.at(insertion_line - 1);
-  edits.all.front().added = "#line 1 \"<debug>\"" + debug_functions(preprocessed, formats_, options_.debug) + "#line " +
-                            std::to_string(place.line) + " \"" + place.file + "\"\n";
+  const SourceLine location = lines.at(insertion_line - 1);
+  edits.all.front().added = "#line 1 \"<debug>\"" + make_debug_functions(preprocessed, formats_, options_.debug) + "#line " +
+                            std::to_string(location.line) + " \"" + location.file + "\"\n";
   return edits.apply(preprocessed);
 }
 
 // "pumice_argument_3_0": the first argument of the fourth call.
-std::string DebugText::argument_message(std::string_view subject) const {
+std::string DebugInstrumentation::argument_message(std::string_view subject) const {
   size_t number = 0, argument = 0;
   const char* end = subject.data() + subject.size();
   const auto [next, error] = std::from_chars(subject.data() + kArgumentFunction.size(), end, number);
   if (error != std::errc() || number >= formats_.size() || next == end) return {};
   std::from_chars(next + 1, end, argument);
   const std::string& format = formats_[number].text;
-  const auto conversions = conversions_of(format);
+  const auto conversions = parse_conversions(format);
   if (argument >= conversions.size()) return {};
   const Conversion& conversion = conversions[argument];
-  return "'" + callees_[number] + "' : argument " + std::to_string(argument + 1) + " after the format does not fit '" +
+  return "'" + printf_names_[number] + "' : argument " + std::to_string(argument + 1) + " after the format does not fit '" +
          format.substr(conversion.begin, conversion.end - conversion.begin) + "': expected " + conversion.expected();
 }
 
-std::string DebugText::translate(std::string_view log) const {
+std::string DebugInstrumentation::translate(std::string_view log) const {
   std::string result;
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));

@@ -14,14 +14,14 @@
 namespace pumice {
 
 // Adds the ring buffer to one compilation. String literals, which GLSL lacks, become identifiers during preprocessing.
-class DebugText {
+class DebugInstrumentation {
  public:
   // `sources` and `macros`: as given by the caller.
-  DebugText(const SourceSet& sources, std::string macros, const ShaderOptions& options);
+  DebugInstrumentation(const SourceSet& sources, std::string macros, const ShaderOptions& options);
 
   // Returns whether the shader prints or has its accesses checked. The members below require it.
-  bool wanted() const { return wanted_; }
-  const SourceSet& sources() const { return coded_; }
+  bool enabled() const { return enabled_; }
+  const SourceSet& sources() const { return rewritten_sources_; }
   const std::string& macros() const { return macros_; }
 
   // Returns preprocessed source that compiles. Throws ShaderCompileError for an invalid format.
@@ -32,21 +32,21 @@ class DebugText {
   const std::vector<PrintFormat>& formats() const { return formats_; }  // formats in the source that was last rewritten
 
  private:
-  struct Call;
-  struct Edits;
-  std::string add_words(const std::string& text);
-  void rewrite_call(const Call& call, Edits& edits);
-  ShaderCompileError error_at(const Call& call, std::string_view token, const std::string& text) const;
+  struct PrintfCall;
+  struct TextEdits;
+  std::string replace_literals(const std::string& text);
+  void rewrite_call(const PrintfCall& call, TextEdits& edits);
+  ShaderCompileError error_at(const PrintfCall& call, std::string_view token, const std::string& text) const;
   std::string argument_message(std::string_view subject) const;
 
-  const SourceSet& given_;
-  SourceSet coded_;
+  const SourceSet& original_sources_;
+  SourceSet rewritten_sources_;
   std::string macros_;
   ShaderOptions options_;
-  bool wanted_ = false;
+  bool enabled_ = false;
   std::vector<std::string> literals_;
   std::vector<PrintFormat> formats_;
-  std::vector<std::string> callees_;  // the name that the source uses for printf, by format
+  std::vector<std::string> printf_names_;  // the name that the source uses for printf, by format
 };
 
 }  // namespace pumice

@@ -33,18 +33,18 @@ struct DebugTable {
 // The ring buffer is a binding added by the engine. Its header counts the words reserved, the messages lost and the out-of-bounds accesses;
 // records follow. A record: format index + 1, or kAccessRecord | access index; the invocation's x, y, z; arguments. A zero first word ends
 // the list.
-struct RingHead {
-  uint32_t taken = 0, lost = 0, violations = 0, unused = 0;
+struct RingHeader {
+  uint32_t reserved = 0, lost = 0, violations = 0, unused = 0;
 };
-inline constexpr std::string_view kRingName = "pumice_ring";      // the buffer's name in the interface
-inline constexpr std::string_view kLimitsName = "pumice_limits";  // bound bytes of each of the shader's own bindings, in order
+inline constexpr std::string_view kRingBufferName = "pumice_ring";     // the buffer's name in the interface
+inline constexpr std::string_view kBufferSizesName = "pumice_limits";  // bound bytes of each of the shader's own bindings, in order
 inline constexpr uint32_t kAccessRecord = 0x80000000u;
-inline constexpr uint32_t kRecordHeadWords = 4;
-inline constexpr uint32_t kAccessRecordWords = kRecordHeadWords + 2;  // 2 argument words: index and size
-inline constexpr uint32_t kMostAccessRecords = 16;                    // records per execution; further accesses are only counted
+inline constexpr uint32_t kRecordHeaderWords = 4;
+inline constexpr uint32_t kAccessRecordWords = kRecordHeaderWords + 2;  // 2 argument words: index and size
+inline constexpr uint32_t kMaxAccessRecords = 16;                       // records per execution; further accesses are only counted
 
 inline bool is_debug_binding(std::string_view name) {
-  return name == kRingName || name == kLimitsName;
+  return name == kRingBufferName || name == kBufferSizesName;
 }
 
 }  // namespace pumice

@@ -15,22 +15,22 @@ struct Conversion {
   size_t begin = 0, end = 0;  // byte range in the format
   std::string modifiers;      // flags, width and precision
   char letter = 'd';
-  bool wide = false;  // the argument has 64 bits
-  uint32_t lanes = 1;
+  bool is_64bit = false;  // the argument has 64 bits
+  uint32_t num_components = 1;
 
   bool is_float() const { return std::string_view("fFeEgGaA").find(letter) != std::string_view::npos; }
-  uint32_t words() const { return lanes * (wide ? 2 : 1); }
+  uint32_t words() const { return num_components * (is_64bit ? 2 : 1); }
   std::string expected() const;  // "an integer", "a vector of 3 floats"
 };
 
 // Parses the conversions. Throws Error if the format is invalid.
-std::vector<Conversion> conversions_of(std::string_view format);
+std::vector<Conversion> parse_conversions(std::string_view format);
 
 // Returns the contents of a string literal with escapes resolved. Throws Error for an invalid escape.
-std::string unescaped(std::string_view literal);
+std::string unescape_literal(std::string_view literal);
 
 // Returns the number of words that the arguments of these conversions occupy.
-uint32_t words_of_arguments(const std::vector<Conversion>& conversions);
-std::string format_words(std::string_view format, const std::vector<Conversion>& conversions, std::span<const uint32_t> words);
+uint32_t count_argument_words(const std::vector<Conversion>& conversions);
+std::string format_message(std::string_view format, const std::vector<Conversion>& conversions, std::span<const uint32_t> words);
 
 }  // namespace pumice

@@ -4,9 +4,9 @@
 #include <array>
 #include <optional>
 
-#include "shader/spirv/spirv.h"
 #include "shader/source/diagnostics.h"
 #include "shader/source/tokens.h"
+#include "shader/spirv/spirv.h"
 
 namespace pumice {
 namespace {
@@ -20,8 +20,8 @@ constexpr uint32_t kLastSpecId = 2046;
 
 // A way in which invocations cooperate, with the words in the source that show it.
 struct Cooperation {
-  std::string_view what;
-  bool (*in_word)(std::string_view word);
+  std::string_view description;
+  bool (*matches_word)(std::string_view word);
 };
 
 constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
@@ -44,16 +44,16 @@ const Cooperation* cooperation_of(const spirv::Instruction& instruction) {
   return nullptr;
 }
 
-std::string refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
-  const std::string text = std::string(found.what) +
+std::string format_cooperation_error(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
+  const std::string text = std::string(found.description) +
                            " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine leaves "
                            "invocations out of a workgroup whose size it chooses)";
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
-    const auto& place = lines.at(token.line - 1);
+    const auto& location = lines.at(token.line - 1);
     // Source without a file name is part of the preamble.
-    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())
-      return message_at(sources, place.file, place.line, token.text, text);
+    if (token.kind == TokenKind::word && found.matches_word(token.text) && !location.file.empty())
+      return format_message_at(sources, location.file, location.line, token.text, text);
   }
   return sources.files().front().name + ": " + text;
 }
@@ -82,7 +82,7 @@ std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet&
     if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
     const auto block = parse_push_block(tokens, i);
     if (block && found)
-      throw compile_error(
+      throw make_compile_error(
           {sources.files().front().name +
            ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in; (the engine adds the "
            "number of invocations to one block)"});
@@ -110,25 +110,26 @@ bool can_fold(std::string_view preprocessed) {
 }
 
 // Replaces gl_GlobalInvocationID with pumice_invocation.
-std::string with_told_invocation(std::string_view preprocessed) {
+std::string replace_invocation_id(std::string_view preprocessed) {
   std::string text;
-  size_t done = 0;
+  size_t copied_end = 0;
   for (const Token& token : tokenize(preprocessed)) {
     if (token.kind != TokenKind::word || token.text != "gl_GlobalInvocationID") continue;
-    text.append(preprocessed, done, token.offset - done).append(kInvocation);
-    done = token.offset + token.text.size();
+    text.append(preprocessed, copied_end, token.offset - copied_end).append(kInvocation);
+    copied_end = token.offset + token.text.size();
   }
-  return text.append(preprocessed, done);
+  return text.append(preprocessed, copied_end);
 }
 
 // Computed before everything else, because initializers of global variables may use it.
 std::string invocation_declaration(const Interface& interface) {
   return "layout(constant_id = " + std::to_string(free_spec_ids(interface)[3]) +
-         ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_place();\nuvec3 " + std::string(kInvocation) + " = pumice_place();\n";
+         ") const bool GRID_FOLDED_1 = false;\nuvec3 pumice_invocation_id();\nuvec3 " + std::string(kInvocation) +
+         " = pumice_invocation_id();\n";
 }
 
-constexpr std::string_view kPlace = R"(
-uvec3 pumice_place() {
+constexpr std::string_view kInvocationFunction = R"(
+uvec3 pumice_invocation_id() {
   if (!GRID_FOLDED_1) return gl_GlobalInvocationID;
   uint pumice_group = gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z);
   if (pumice_group > 0xffffffffu / gl_WorkGroupSize.x) return uvec3(0xffffffffu);
@@ -146,7 +147,7 @@ std::string guarded_main(const std::string& instance, std::string_view invocatio
 }
 
 // Returns the offset after #version and the #extension lines that directly follow it, which must come first.
-size_t after_head(std::string_view text) {
+size_t offset_after_directives(std::string_view text) {
   size_t at = 0;
   while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
     at = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -168,17 +169,17 @@ bool declares_local_size(std::string_view preprocessed) {
   return false;
 }
 
-bool works_together(const std::vector<uint32_t>& spirv) {
+bool invocations_cooperate(const std::vector<uint32_t>& spirv) {
   return std::ranges::any_of(spirv::instructions(spirv), [](const auto& instruction) { return cooperation_of(instruction) != nullptr; });
 }
 
-std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
+std::string make_guard_error(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
   for (const auto& instruction : spirv::instructions(spirv))
-    if (const auto* found = cooperation_of(instruction)) return refusal(*found, preprocessed, sources);
+    if (const auto* found = cooperation_of(instruction)) return format_cooperation_error(*found, preprocessed, sources);
   return {};
 }
 
-std::string declaration(const LocalSize& size) {
+std::string local_size_declaration(const LocalSize& size) {
   return "layout(local_size_x = " + std::to_string(size[0]) + ", local_size_y = " + std::to_string(size[1]) +
          ", local_size_z = " + std::to_string(size[2]) + ") in;\n";
 }
@@ -190,7 +191,7 @@ std::string guard_epilogue() {
   return "\n#undef main\n#line 1 \"<guard>\"\n";
 }
 
-std::string chosen_local_size(const Interface& interface) {
+std::string spec_constant_local_size(const Interface& interface) {
   const auto ids = free_spec_ids(interface);
   return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(ids[0]) +
          ", local_size_y_id = " + std::to_string(ids[1]) + ", local_size_z_id = " + std::to_string(ids[2]) + ") in;\n";
@@ -198,16 +199,16 @@ std::string chosen_local_size(const Interface& interface) {
 
 std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources,
                            const std::string& declaration) {
-  const bool folds = can_fold(preprocessed);
-  std::string text = folds ? with_told_invocation(preprocessed) : std::string(preprocessed);
+  const bool can_fold_grid = can_fold(preprocessed);
+  std::string text = can_fold_grid ? replace_invocation_id(preprocessed) : std::string(preprocessed);
   const auto block = find_push_block(text, sources);
   if (block)
     text.insert(block->close, kMembers);
   else
     text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
-  if (folds) text += kPlace;
-  text += guarded_main(block ? block->instance : "pumice_p", folds ? kInvocation : "gl_GlobalInvocationID");
-  text.insert(after_head(text), declaration + (folds ? invocation_declaration(unguarded) : ""));
+  if (can_fold_grid) text += kInvocationFunction;
+  text += guarded_main(block ? block->instance : "pumice_p", can_fold_grid ? kInvocation : "gl_GlobalInvocationID");
+  text.insert(offset_after_directives(text), declaration + (can_fold_grid ? invocation_declaration(unguarded) : ""));
   return text;
 }
 

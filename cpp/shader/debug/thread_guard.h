@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shader/spirv/interface.h"
 #include "shader/source/source_set.h"
+#include "shader/spirv/interface.h"
 
 namespace pumice {
 
@@ -17,10 +17,10 @@ namespace pumice {
 bool declares_local_size(std::string_view preprocessed);
 
 // Returns whether the invocations of a workgroup cooperate: barriers, shared memory or subgroup operations.
-bool works_together(const std::vector<uint32_t>& spirv);
+bool invocations_cooperate(const std::vector<uint32_t>& spirv);
 // Returns why a guard is impossible: the invocations cooperate, so all of them must run. The decision is based on the SPIR-V; the source
 // only provides the line for the message. Empty if a guard is possible.
-std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
+std::string make_guard_error(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
 
 // Text added before and after the user's source for preprocessing. It renames main().
 std::string guard_prologue();
@@ -39,9 +39,9 @@ std::string guarded_source(std::string_view preprocessed, const Interface& ungua
                            const std::string& declaration);
 
 // Returns a local size declaration with specialization constants.
-std::string chosen_local_size(const Interface& unguarded);
+std::string spec_constant_local_size(const Interface& unguarded);
 
 // Returns the local size declaration.
-std::string declaration(const LocalSize& size);
+std::string local_size_declaration(const LocalSize& size);
 
 }  // namespace pumice

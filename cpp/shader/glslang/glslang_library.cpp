@@ -49,7 +49,7 @@ class Includer : public glslang::TShader::Includer {
     static constexpr char kTooMany[] = "more than 10000 includes, or 16 MiB of them: do files include each other?";
     if (depth > 64) return new IncludeResult("", kTooDeep, sizeof kTooDeep - 1, nullptr);
     if (++includes_ > 10'000 || bytes_ > (size_t{16} << 20)) return new IncludeResult("", kTooMany, sizeof kTooMany - 1, nullptr);
-    PumiceText name{}, text{};
+    PumiceString name{}, text{};
     if (!request_.include) return nullptr;
     if (!request_.include(request_.user, path, includer, &name, &text)) return new IncludeResult("", text.text, text.bytes, nullptr);
     bytes_ += text.bytes;
@@ -83,22 +83,22 @@ constexpr EShMessages kMessages = static_cast<EShMessages>(EShMsgSpvRules | EShM
 
 void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   const Target target = target_of(request.vulkan_minor);
-  shader.setStringsWithLengthsAndNames(request.texts, request.bytes, request.names, request.count);
+  shader.setStringsWithLengthsAndNames(request.strings, request.bytes, request.names, request.count);
   shader.setEnvInput(glslang::EShSourceGlsl, EShLangCompute, glslang::EShClientVulkan, 100);
   shader.setEnvClient(glslang::EShClientVulkan, target.client);
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
 // Rejects whole-array operations on large arrays: if layouts differ, copying, comparing or passing one becomes one instruction per element.
-class WholeArrays : public glslang::TIntermTraverser {
+class WholeArrayChecker : public glslang::TIntermTraverser {
  public:
   static constexpr double kMaxElements = 16'384;
   static constexpr double kMaxConstants = 65'532;  // limit of the SPIR-V instruction length
 
   bool visitBinary(glslang::TVisit, glslang::TIntermBinary* node) override {
-    const bool picks = node->getOp() == glslang::EOpIndexDirect || node->getOp() == glslang::EOpIndexIndirect ||
-                       node->getOp() == glslang::EOpIndexDirectStruct;
-    if (!picks) check(*node->getLeft());
+    const bool is_indexing = node->getOp() == glslang::EOpIndexDirect || node->getOp() == glslang::EOpIndexIndirect ||
+                             node->getOp() == glslang::EOpIndexDirectStruct;
+    if (!is_indexing) check(*node->getLeft());
     return true;
   }
   bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
@@ -133,29 +133,29 @@ class WholeArrays : public glslang::TIntermTraverser {
   void check(const glslang::TIntermTyped& node, double limit = kMaxElements) {
     const double count = elements(node.getType());
     if (count <= limit || !errors.empty()) return;
-    const auto& place = node.getLoc();
-    errors = "ERROR: " + std::string(place.getStringNameOrNum(false).c_str()) + ":" + std::to_string(place.line) +
+    const auto& location = node.getLoc();
+    errors = "ERROR: " + std::string(location.getStringNameOrNum(false).c_str()) + ":" + std::to_string(location.line) +
              ": '' : " + "an array is used as a whole: given " + std::to_string(static_cast<unsigned long long>(count)) +
              " elements, the limit is " + std::to_string(static_cast<int>(limit)) + "\n";
   }
 };
 
 // Storage-only 8- and 16-bit types must be constructed through a 32-bit type; glslang omits that conversion.
-class NarrowConstructors : public glslang::TIntermTraverser {
+class WideningConversionInserter : public glslang::TIntermTraverser {
  public:
-  explicit NarrowConstructors(const glslang::TIntermediate& intermediate) : intermediate_(intermediate) {}
+  explicit WideningConversionInserter(const glslang::TIntermediate& intermediate) : intermediate_(intermediate) {}
 
   bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
-    const glslang::TBasicType wanted = node->getBasicType();
-    if (!constructs_wide(node->getOp())) return true;
+    const glslang::TBasicType target_type = node->getBasicType();
+    if (!constructs_32bit(node->getOp())) return true;
     for (auto*& argument : node->getSequence())
-      if (auto* typed = argument->getAsTyped(); typed && typed->getBasicType() != wanted)
-        if (auto* converted = convert(wanted, typed)) argument = converted;
+      if (auto* typed = argument->getAsTyped(); typed && typed->getBasicType() != target_type)
+        if (auto* converted = convert(target_type, typed)) argument = converted;
     return true;
   }
 
  private:
-  static bool constructs_wide(glslang::TOperator op) {
+  static bool constructs_32bit(glslang::TOperator op) {
     switch (op) {
       case glslang::EOpConstructFloat:
       case glslang::EOpConstructVec2:
@@ -176,7 +176,7 @@ class NarrowConstructors : public glslang::TIntermTraverser {
   }
 
   // Returns the type that a storage-only type converts to: the 32-bit type of its kind.
-  static glslang::TBasicType wide(glslang::TBasicType type) {
+  static glslang::TBasicType widened_type(glslang::TBasicType type) {
     switch (type) {
       case glslang::EbtFloat16:
         return glslang::EbtFloat;
@@ -191,28 +191,28 @@ class NarrowConstructors : public glslang::TIntermTraverser {
     }
   }
 
-  glslang::TIntermTyped* convert(glslang::TBasicType wanted, glslang::TIntermTyped* value) const {
-    const glslang::TBasicType between = wide(value->getBasicType());
-    if (between != value->getBasicType()) value = intermediate_.addConversion(between, value);
-    return value && between != wanted ? intermediate_.addConversion(wanted, value) : value;
+  glslang::TIntermTyped* convert(glslang::TBasicType target_type, glslang::TIntermTyped* value) const {
+    const glslang::TBasicType widened = widened_type(value->getBasicType());
+    if (widened != value->getBasicType()) value = intermediate_.addConversion(widened, value);
+    return value && widened != target_type ? intermediate_.addConversion(target_type, value) : value;
   }
 
   const glslang::TIntermediate& intermediate_;
 };
 
 // Removes repeated decorations: glslang decorates a variable twice as Coherent if it is declared coherent and volatile.
-std::vector<unsigned int> without_repeated_decorations(const std::vector<unsigned int>& words) {
+std::vector<unsigned int> remove_repeated_decorations(const std::vector<unsigned int>& words) {
   constexpr size_t kHeaderWords = 5;
   constexpr unsigned int kOpDecorate = 71, kOpMemberDecorate = 72;
-  std::set<std::vector<unsigned int>> seen;
-  std::vector<unsigned int> kept(words.begin(), words.begin() + kHeaderWords);
+  std::set<std::vector<unsigned int>> seen_decorations;
+  std::vector<unsigned int> unique_words(words.begin(), words.begin() + kHeaderWords);
   for (size_t at = kHeaderWords; at < words.size(); at += words[at] >> 16) {
     const unsigned int op = words[at] & 0xffff;
     const auto begin = words.begin() + static_cast<ptrdiff_t>(at), end = begin + (words[at] >> 16);
-    if ((op == kOpDecorate || op == kOpMemberDecorate) && !seen.emplace(begin, end).second) continue;
-    kept.insert(kept.end(), begin, end);
+    if ((op == kOpDecorate || op == kOpMemberDecorate) && !seen_decorations.emplace(begin, end).second) continue;
+    unique_words.insert(unique_words.end(), begin, end);
   }
-  return kept;
+  return unique_words;
 }
 
 bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
@@ -226,9 +226,9 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
     return false;
   }
   glslang::TIntermediate& intermediate = *program.getIntermediate(EShLangCompute);
-  NarrowConstructors constructors(intermediate);
+  WideningConversionInserter constructors(intermediate);
   intermediate.getTreeRoot()->traverse(&constructors);
-  WholeArrays arrays;
+  WholeArrayChecker arrays;
   intermediate.getTreeRoot()->traverse(&arrays);
   if (!arrays.errors.empty()) {
     result.log_storage += arrays.errors;
@@ -240,7 +240,7 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
   glslang::GlslangToSpv(intermediate, result.spirv_storage, &logger, &options);
   result.log_storage += logger.getAllMessages();
   if (result.spirv_storage.empty()) return false;
-  result.spirv_storage = without_repeated_decorations(result.spirv_storage);
+  result.spirv_storage = remove_repeated_decorations(result.spirv_storage);
   return true;
 }
 
@@ -260,9 +260,9 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
 }
 
 // Memory that a run needs besides its stack; the first run needs more.
-constexpr size_t kWorkingBytes = size_t{32} << 20;
+constexpr size_t kGlslangHeapBytes = size_t{32} << 20;
 // Address space that the C library reserves for a new thread's heap.
-constexpr size_t kThreadBytes = size_t{128} << 20;
+constexpr size_t kThreadHeapBytes = size_t{128} << 20;
 
 struct Job {
   const PumiceGlslangRequest& request;
@@ -275,7 +275,7 @@ void* run_job(void* argument) {
     result.ok = run_request(request, result);
   } catch (const std::bad_alloc&) {
     result.ok = false;
-    result.missing_bytes = kWorkingBytes;
+    result.missing_bytes = kGlslangHeapBytes;
   } catch (const std::exception& exception) {
     result.ok = false;
     result.log_storage += std::string("ERROR: glslang: ") + exception.what() + "\n";
@@ -287,15 +287,15 @@ void* run_job(void* argument) {
 }
 
 // Returns whether this much memory can be mapped. A failed allocation in a new thread ends the process, so none is started without it.
-bool has_room(size_t bytes) {
-  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (room == MAP_FAILED) return false;
-  munmap(room, bytes);
+bool can_map(size_t bytes) {
+  void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) return false;
+  munmap(mapping, bytes);
   return true;
 }
 
 // Returns memory to the system after the first run. glslang frees most of it after building its tables, but the C library would keep it.
-void trim_after_first() {
+void trim_heap_once() {
 #ifdef __GLIBC__
   static std::once_flag trimmed;
   std::call_once(trimmed, [] { malloc_trim(0); });
@@ -303,7 +303,7 @@ void trim_after_first() {
 }
 
 // Returns the remaining stack of the calling thread, in bytes.
-size_t stack_left() {
+size_t remaining_stack_bytes() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
   void* lowest = nullptr;
@@ -318,15 +318,15 @@ size_t stack_left() {
 const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   auto result = std::make_unique<Result>();
   Job job{*request, *result};
-  const bool has_stack = stack_left() >= request->stack_bytes;
-  const size_t needed = kWorkingBytes + (has_stack ? 0 : request->stack_bytes + kThreadBytes);
-  if (!has_room(needed)) {
+  const bool has_stack = remaining_stack_bytes() >= request->stack_bytes;
+  const size_t needed = kGlslangHeapBytes + (has_stack ? 0 : request->stack_bytes + kThreadHeapBytes);
+  if (!can_map(needed)) {
     result->missing_bytes = needed;
     return result.release()->finish();
   }
   if (has_stack) {
     run_job(&job);
-    trim_after_first();
+    trim_heap_once();
     return result.release()->finish();
   }
   pthread_attr_t attributes;
@@ -336,7 +336,7 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   const int failure = pthread_create(&thread, &attributes, run_job, &job);
   pthread_attr_destroy(&attributes);
   if (failure == 0)
-    pthread_join(thread, nullptr), trim_after_first();
+    pthread_join(thread, nullptr), trim_heap_once();
   else
     result->missing_bytes = needed;
   return result.release()->finish();

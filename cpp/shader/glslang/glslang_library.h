@@ -9,16 +9,16 @@ extern "C" {
 // Interface version; increase it with every change to this file.
 inline constexpr uint32_t kPumiceGlslangInterface = 3;
 
-struct PumiceText {
+struct PumiceString {
   const char* text;
   size_t bytes;
 };
 
 // Returns the text of an include and its name in messages. Returns false if it is not found; `text` then has the reason.
-typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text);
+typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceString* name, PumiceString* text);
 
 struct PumiceGlslangRequest {
-  const char* const* texts;  // strings of one source, in order
+  const char* const* strings;  // strings of one source, in order
   const int* bytes;
   const char* const* names;  // names of the strings in messages
   int count;
@@ -34,8 +34,8 @@ struct PumiceGlslangResult {
   bool ok;
   const uint32_t* spirv;
   size_t words;
-  PumiceText text;       // preprocessed source
-  PumiceText log;        // one message per line
+  PumiceString text;     // preprocessed source
+  PumiceString log;      // one message per line
   size_t missing_bytes;  // size of the failed allocation if out of memory; else 0
 };
 

@@ -4,26 +4,26 @@ namespace pumice::spirv {
 namespace {
 
 // Truncate to the low `width` bits (cut), or sign-extend from them (extended).
-uint64_t cut(uint64_t value, uint32_t width) {
+uint64_t truncate_bits(uint64_t value, uint32_t width) {
   return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
 }
 
-int64_t extended(uint64_t value, uint32_t width) {
+int64_t sign_extend(uint64_t value, uint32_t width) {
   const uint32_t above = 64 - width;
   return static_cast<int64_t>(value << above) >> above;
 }
 
 // Returns the remainder with the sign of the divisor (OpSMod).
-int64_t modulo(int64_t a, int64_t b) {
-  const int64_t rest = a % b;
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+int64_t floor_modulo(int64_t a, int64_t b) {
+  const int64_t remainder = a % b;
+  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
 
 // Returns the result of a binary operation on `width`-bit integers; nullopt if SPIR-V leaves it undefined.
-std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
-  const int64_t signed_a = extended(a, width), signed_b = extended(b, width);
-  const bool divides = op >= OpUDiv && op <= OpSMod, is_least = signed_a == extended(uint64_t{1} << (width - 1), width);
-  const bool overflows = is_least && signed_b == -1 && op != OpUDiv && op != OpUMod;
+std::optional<uint64_t> evaluate_binary(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
+  const int64_t signed_a = sign_extend(a, width), signed_b = sign_extend(b, width);
+  const bool divides = op >= OpUDiv && op <= OpSMod, is_min = signed_a == sign_extend(uint64_t{1} << (width - 1), width);
+  const bool overflows = is_min && signed_b == -1 && op != OpUDiv && op != OpUMod;
   const bool shifts = op >= OpShiftRightLogical && op <= OpShiftLeftLogical;
   if ((divides && (b == 0 || overflows)) || (shifts && b >= width)) return {};
   switch (op) {
@@ -46,7 +46,7 @@ std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t
     case OpSRem:
       return static_cast<uint64_t>(signed_a % signed_b);
     case OpSMod:
-      return static_cast<uint64_t>(modulo(signed_a, signed_b));
+      return static_cast<uint64_t>(floor_modulo(signed_a, signed_b));
     case OpShiftRightLogical:
       return a >> b;
     case OpShiftRightArithmetic:
@@ -86,25 +86,25 @@ std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t
 
 }  // namespace
 
-uint32_t Pairing::width_of(uint32_t type) const {
+uint32_t Int64Emulator::width_of(uint32_t type) const {
   const auto& definition = module_.definition(type);
   return definition.op == OpTypeInt ? definition[1] : definition.op == OpTypeBool ? 1 : 0;
 }
 
-std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
+std::optional<uint64_t> Int64Emulator::constant_value(uint32_t id) const {
   const auto& constant = module_.definition(id);
   const uint32_t width = width_of(constant[0]);
   if (width == 0) return {};
   if (constant.op == OpSpecConstantOp) {
-    const auto known = computed_.find(id);
-    return known != computed_.end() ? known->second : computed_[id] = evaluated(constant);
+    const auto known = expression_values_.find(id);
+    return known != expression_values_.end() ? known->second : expression_values_[id] = evaluate(constant);
   }
   if (const auto number = module_.value(id, SpecId))
-    if (const auto given = constants_.find(*number); given != constants_.end()) return cut(given->second, width);
+    if (const auto given = constants_.find(*number); given != constants_.end()) return truncate_bits(given->second, width);
   switch (constant.op) {
     case OpConstant:
     case OpSpecConstant:
-      return cut(constant[2] | (width == 64 ? uint64_t{constant[3]} << 32 : 0), width);
+      return truncate_bits(constant[2] | (width == 64 ? uint64_t{constant[3]} << 32 : 0), width);
     case OpConstantTrue:
     case OpSpecConstantTrue:
       return 1;
@@ -118,40 +118,40 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
 }
 
 // Evaluates an OpSpecConstantOp; returns nullopt if an operand is unknown.
-std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
+std::optional<uint64_t> Int64Emulator::evaluate(const Instruction& instruction) const {
   const uint32_t width = width_of(instruction[0]), op = instruction[2];
   const auto operand = [&](size_t i) {
     module_.definition_before(instruction, instruction[i]);  // guarantees that the recursion terminates
-    return value_of(instruction[i]);
+    return constant_value(instruction[i]);
   };
   const auto a = operand(3);
   if (width == 0 || !a) return {};
-  const uint32_t given_width = width_of(module_.definition(instruction[3])[0]);
-  if (op == OpUConvert) return cut(*a, width);
-  if (op == OpSConvert) return cut(static_cast<uint64_t>(extended(*a, given_width)), width);
+  const uint32_t operand_width = width_of(module_.definition(instruction[3])[0]);
+  if (op == OpUConvert) return truncate_bits(*a, width);
+  if (op == OpSConvert) return truncate_bits(static_cast<uint64_t>(sign_extend(*a, operand_width)), width);
   if (op == OpSelect) return operand(*a != 0 ? 4 : 5);
   const auto b = instruction.size() > 4 ? operand(4) : std::optional<uint64_t>(1);
-  const auto result = b ? calculated(op, *a, *b, given_width) : std::nullopt;
-  return result ? std::optional(cut(*result, width)) : std::nullopt;
+  const auto result = b ? evaluate_binary(op, *a, *b, operand_width) : std::nullopt;
+  return result ? std::optional(truncate_bits(*result, width)) : std::nullopt;
 }
 
 // Replaces a constant expression on 64-bit operands with its value; all specialization constants are known here.
-void Pairing::declare_computed(const Instruction& instruction) {
-  const uint32_t type = mapped(instruction[0]), id = instruction[1];
-  const auto value = evaluated(instruction);
+void Int64Emulator::declare_constant_expression(const Instruction& instruction) {
+  const uint32_t type = replacement_type(instruction[0]), id = instruction[1];
+  const auto value = evaluate(instruction);
   if (!value) {
-    lacks_.insert("such a constant, computed from specialization constants");
+    unsupported_.insert("such a constant, computed from specialization constants");
     return;
   }
   const uint32_t width = width_of(instruction[0]);
   const bool is_signed = width > 1 && module_.definition(instruction[0])[2] != 0;
   const auto low = static_cast<uint32_t>(*value), high = static_cast<uint32_t>(*value >> 32);
-  if (is_wide(instruction[0]))
-    globals_.add(OpConstantComposite, {pair_, id, globals_.word(low), globals_.word(high)});
+  if (is_int64(instruction[0]))
+    globals_.add(OpConstantComposite, {pair_, id, globals_.uint_constant(low), globals_.uint_constant(high)});
   else if (module_.definition(instruction[0]).op == OpTypeBool)
     globals_.add(low != 0 ? OpConstantTrue : OpConstantFalse, {type, id});
   else
-    globals_.add(OpConstant, {type, id, is_signed ? static_cast<uint32_t>(extended(*value, width)) : low});
+    globals_.add(OpConstant, {type, id, is_signed ? static_cast<uint32_t>(sign_extend(*value, width)) : low});
 }
 
 }  // namespace pumice::spirv

@@ -32,7 +32,7 @@ constexpr NamedFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {3
 // How to express a comparison with "less than": swap the operands, negate the result, or both.
 struct Comparison {
   uint16_t op;
-  bool is_signed, exchanged, negated;
+  bool is_signed, swaps_operands, negates_result;
 };
 constexpr Comparison kComparisons[] = {
     {OpULessThan, false, false, false},        {OpSLessThan, true, false, false},        {OpUGreaterThan, false, true, false},
@@ -41,221 +41,223 @@ constexpr Comparison kComparisons[] = {
 };
 
 // Instructions that change only their type.
-constexpr uint16_t kCarriers[] = {OpUndef,
-                                  OpFunction,
-                                  OpFunctionParameter,
-                                  OpFunctionCall,
-                                  OpVariable,
-                                  OpLoad,
-                                  OpStore,
-                                  OpCopyMemory,
-                                  OpArrayLength,
-                                  OpCompositeConstruct,
-                                  OpCompositeExtract,
-                                  OpCompositeInsert,
-                                  OpCopyObject,
-                                  OpCopyLogical,
-                                  OpPhi,
-                                  OpReturnValue,
-                                  OpBitwiseOr,
-                                  OpBitwiseXor,
-                                  OpBitwiseAnd,
-                                  OpNot,
-                                  OpReadClockKHR,
-                                  OpGroupNonUniformAllEqual,
-                                  OpGroupNonUniformBroadcast,
-                                  OpGroupNonUniformBroadcastFirst,
-                                  OpGroupNonUniformShuffle,
-                                  OpGroupNonUniformShuffleXor,
-                                  OpGroupNonUniformShuffleUp,
-                                  OpGroupNonUniformShuffleDown,
-                                  OpGroupNonUniformBitwiseAnd,
-                                  OpGroupNonUniformBitwiseOr,
-                                  OpGroupNonUniformBitwiseXor,
-                                  OpGroupNonUniformQuadBroadcast,
-                                  OpGroupNonUniformQuadSwap};
+constexpr uint16_t kTypeOnlyOps[] = {OpUndef,
+                                     OpFunction,
+                                     OpFunctionParameter,
+                                     OpFunctionCall,
+                                     OpVariable,
+                                     OpLoad,
+                                     OpStore,
+                                     OpCopyMemory,
+                                     OpArrayLength,
+                                     OpCompositeConstruct,
+                                     OpCompositeExtract,
+                                     OpCompositeInsert,
+                                     OpCopyObject,
+                                     OpCopyLogical,
+                                     OpPhi,
+                                     OpReturnValue,
+                                     OpBitwiseOr,
+                                     OpBitwiseXor,
+                                     OpBitwiseAnd,
+                                     OpNot,
+                                     OpReadClockKHR,
+                                     OpGroupNonUniformAllEqual,
+                                     OpGroupNonUniformBroadcast,
+                                     OpGroupNonUniformBroadcastFirst,
+                                     OpGroupNonUniformShuffle,
+                                     OpGroupNonUniformShuffleXor,
+                                     OpGroupNonUniformShuffleUp,
+                                     OpGroupNonUniformShuffleDown,
+                                     OpGroupNonUniformBitwiseAnd,
+                                     OpGroupNonUniformBitwiseOr,
+                                     OpGroupNonUniformBitwiseXor,
+                                     OpGroupNonUniformQuadBroadcast,
+                                     OpGroupNonUniformQuadSwap};
 
 template <typename List>
-std::string_view function_of(const List& list, uint32_t op) {
+std::string_view find_function(const List& list, uint32_t op) {
   const auto found = std::ranges::find(list, op, &NamedFunction::op);
   return found == std::end(list) ? std::string_view() : found->name;
 }
 
 }  // namespace
 
-std::string name_of_use(uint16_t op) {
+std::string describe_unsupported_use(uint16_t op) {
   if (op >= OpAtomicLoad && op <= OpAtomicXor) return "atomic operations on 64-bit integers";
   if (op >= OpGroupNonUniformIAdd && op <= OpGroupNonUniformBitwiseXor)
     return "sums, products and extremes of a subgroup's 64-bit integers";
   return "SPIR-V instruction " + std::to_string(op) + " on 64-bit integers";
 }
 
-Pairing::Pairing(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants)
+Int64Emulator::Int64Emulator(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants)
     : words_(words), module_(words), constants_(constants), globals_(words[kBoundWord]), functions_(globals_) {
   uint_ = globals_.type(OpTypeInt, {32, 0});
   pair_ = globals_.type(OpTypeVector, {uint_, 2});
 }
 
-uint32_t Pairing::made(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result) {
+uint32_t Int64Emulator::emit_result(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result) {
   if (result == 0)
     result = globals_.new_id();
   else
-    replaced_.insert(result);
+    replaced_results_.insert(result);
   std::vector<uint32_t> words{type, result};
   words.insert(words.end(), operands);
   emit(op, words);
   return result;
 }
 
-uint32_t Pairing::call(std::string_view function, uint32_t type, std::initializer_list<uint32_t> arguments, uint32_t result) {
+uint32_t Int64Emulator::emit_call(std::string_view function, uint32_t type, std::initializer_list<uint32_t> arguments, uint32_t result) {
   if (result == 0)
     result = globals_.new_id();
   else
-    replaced_.insert(result);
-  std::vector<uint32_t> words{type, result, functions_.id_of(function)};
+    replaced_results_.insert(result);
+  std::vector<uint32_t> words{type, result, functions_.function_id(function)};
   words.insert(words.end(), arguments);
   emit(OpFunctionCall, words);
   return result;
 }
 
-void Pairing::note(const Instruction& instruction) {
+void Int64Emulator::index_types(const Instruction& instruction) {
   if (is_type(instruction.op)) types_.insert(instruction[0]);
   const bool is_value = instruction.op == OpUndef || instruction.op >= OpConstantTrue || instruction.op == OpExtInst;
   if (is_value && has_type(instruction)) types_of_values_[instruction[1]] = instruction[0];
 }
 
-bool Pairing::touches_pairs(const Instruction& instruction) const {
-  if (has_type(instruction) && is_wide(instruction[0])) return true;
+bool Int64Emulator::uses_int64(const Instruction& instruction) const {
+  if (has_type(instruction) && is_int64(instruction[0])) return true;
   for (size_t i = 0; i < instruction.size(); ++i)
-    if (!is_literal(instruction, i) && is_pair(instruction[i])) return true;
+    if (!is_literal(instruction, i) && is_int64_value(instruction[i])) return true;
   return false;
 }
 
-void Pairing::pass_on(const Instruction& instruction) {
+void Int64Emulator::emit_retyped(const Instruction& instruction) {
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-  if (has_type(instruction)) operands[0] = mapped(operands[0]);
-  if (instruction.op == OpFunction) operands[3] = mapped(instruction[3]);
+  if (has_type(instruction)) operands[0] = replacement_type(operands[0]);
+  if (instruction.op == OpFunction) operands[3] = replacement_type(instruction[3]);
   emit(instruction.op, operands);
 }
 
 // --- Declarations
 
-void Pairing::declare_type(const Instruction& instruction) {
+void Int64Emulator::declare_type(const Instruction& instruction) {
   const uint32_t id = instruction[0];
-  if (is_wide(id)) {
-    same_[id] = pair_;
+  if (is_int64(id)) {
+    type_replacements_[id] = pair_;
     return;
   }
-  if (is_wide_vector(id)) {
-    same_[id] = array_of(id, false);
+  if (is_int64_vector(id)) {
+    type_replacements_[id] = pair_array_type(id, false);
     return;
   }
   if (instruction.op == OpTypePointer) check_pointer(instruction);
   std::vector<uint32_t> operands;
   for (size_t i = 1; i < instruction.size(); ++i) operands.push_back(is_literal(instruction, i) ? instruction[i] : member_type(id, i));
-  if (instruction.op == OpTypeArray && is_pair(instruction[2])) operands[1] = globals_.word(module_.constant(instruction[2]));
-  const uint32_t here = globals_.type(instruction.op, operands, id);
-  if (here != id) same_[id] = here;
+  if (instruction.op == OpTypeArray && is_int64_value(instruction[2]))
+    operands[1] = globals_.uint_constant(module_.constant(instruction[2]));
+  const uint32_t replacement = globals_.type(instruction.op, operands, id);
+  if (replacement != id) type_replacements_[id] = replacement;
 }
 
-void Pairing::declare_constant(const Instruction& instruction) {
-  if (instruction.op == OpSpecConstant) frozen_.insert(instruction[1]);
-  const uint64_t value = value_of(instruction[1]).value_or(0);
-  const uint32_t low = globals_.word(static_cast<uint32_t>(value)), high = globals_.word(static_cast<uint32_t>(value >> 32));
+void Int64Emulator::declare_constant(const Instruction& instruction) {
+  if (instruction.op == OpSpecConstant) folded_spec_constants_.insert(instruction[1]);
+  const uint64_t value = constant_value(instruction[1]).value_or(0);
+  const uint32_t low = globals_.uint_constant(static_cast<uint32_t>(value)),
+                 high = globals_.uint_constant(static_cast<uint32_t>(value >> 32));
   globals_.add(OpConstantComposite, {pair_, instruction[1], low, high});
 }
 
-void Pairing::declare(const Instruction& instruction) {
+void Int64Emulator::declare(const Instruction& instruction) {
   if (is_type(instruction.op)) return declare_type(instruction);
-  if (has_type(instruction) && is_wide(instruction[0]) && (instruction.op == OpConstant || instruction.op == OpSpecConstant))
+  if (has_type(instruction) && is_int64(instruction[0]) && (instruction.op == OpConstant || instruction.op == OpSpecConstant))
     return declare_constant(instruction);
-  if (instruction.op == OpSpecConstantOp && (touches_pairs(instruction) || touches_vectors(instruction)))
-    return declare_computed(instruction);
-  if (has_type(instruction) && is_wide_vector(instruction[0])) note_constant_vector(instruction);
+  if (instruction.op == OpSpecConstantOp && (uses_int64(instruction) || uses_int64_vectors(instruction)))
+    return declare_constant_expression(instruction);
+  if (has_type(instruction) && is_int64_vector(instruction[0])) record_constant_vector(instruction);
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-  if (has_type(instruction)) operands[0] = mapped(operands[0]);
+  if (has_type(instruction)) operands[0] = replacement_type(operands[0]);
   globals_.add(instruction.op, operands);
 }
 
 // --- Functions
 
-uint32_t Pairing::type_of(uint32_t value) const {
+uint32_t Int64Emulator::type_of(uint32_t value) const {
   const auto found = types_of_values_.find(value);
   if (found == types_of_values_.end()) throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(value) + " has no type");
   return found->second;
 }
 
 // Returns an integer as uint; for a 64-bit integer, its low word.
-uint32_t Pairing::as_uint(uint32_t integer) {
+uint32_t Int64Emulator::as_uint(uint32_t integer) {
   const auto& type = module_.definition(type_of(integer));
   if (type[1] == 64) return low_word(integer);
-  if (type[2] == 0) return type[1] == 32 ? integer : made(OpUConvert, uint_, {integer});
-  if (type[1] < 32) integer = made(OpSConvert, globals_.type(OpTypeInt, {32, 1}), {integer});
-  return made(OpBitcast, uint_, {integer});
+  if (type[2] == 0) return type[1] == 32 ? integer : emit_result(OpUConvert, uint_, {integer});
+  if (type[1] < 32) integer = emit_result(OpSConvert, globals_.type(OpTypeInt, {32, 1}), {integer});
+  return emit_result(OpBitcast, uint_, {integer});
 }
 
-bool Pairing::rewrite_calculation(const Instruction& instruction) {
+bool Int64Emulator::rewrite_calculation(const Instruction& instruction) {
   const uint16_t op = instruction.op;
-  if (const auto name = function_of(kShifts, op); !name.empty()) {
-    const uint32_t places = as_uint(instruction[3]);
-    if (is_wide(instruction[0]))
-      call(name, pair_, {instruction[2], places}, instruction[1]);
+  if (const auto name = find_function(kShifts, op); !name.empty()) {
+    const uint32_t shift = as_uint(instruction[3]);
+    if (is_int64(instruction[0]))
+      emit_call(name, pair_, {instruction[2], shift}, instruction[1]);
     else
-      made(op, mapped(instruction[0]), {instruction[2], places}, instruction[1]);
+      emit_result(op, replacement_type(instruction[0]), {instruction[2], shift}, instruction[1]);
     return true;
   }
-  const auto name = function_of(kArithmetic, op);
+  const auto name = find_function(kArithmetic, op);
   if (name.empty()) return false;
   if (op == OpSNegate)
-    call(name, pair_, {instruction[2]}, instruction[1]);
+    emit_call(name, pair_, {instruction[2]}, instruction[1]);
   else
-    call(name, pair_, {instruction[2], instruction[3]}, instruction[1]);
+    emit_call(name, pair_, {instruction[2], instruction[3]}, instruction[1]);
   return true;
 }
 
-bool Pairing::rewrite_comparison(const Instruction& instruction) {
+bool Int64Emulator::rewrite_comparison(const Instruction& instruction) {
   const uint32_t result = instruction[1];
   if (instruction.op == OpIEqual || instruction.op == OpINotEqual) {
-    const uint32_t words = made(instruction.op, bool_pair(), {instruction[2], instruction[3]});
-    made(instruction.op == OpIEqual ? OpAll : OpAny, bool_type(), {words}, result);
+    const uint32_t words = emit_result(instruction.op, bool_pair(), {instruction[2], instruction[3]});
+    emit_result(instruction.op == OpIEqual ? OpAll : OpAny, bool_type(), {words}, result);
     return true;
   }
   const auto found = std::ranges::find(kComparisons, instruction.op, &Comparison::op);
   if (found == std::end(kComparisons)) return false;
   const std::string_view name = found->is_signed ? "pair_less_signed" : "pair_less";
-  const uint32_t a = instruction[found->exchanged ? 3 : 2], b = instruction[found->exchanged ? 2 : 3];
-  const uint32_t less = call(name, bool_type(), {a, b}, found->negated ? 0 : result);
-  if (found->negated) made(OpLogicalNot, bool_type(), {less}, result);
+  const uint32_t a = instruction[found->swaps_operands ? 3 : 2], b = instruction[found->swaps_operands ? 2 : 3];
+  const uint32_t less = emit_call(name, bool_type(), {a, b}, found->negates_result ? 0 : result);
+  if (found->negates_result) emit_result(OpLogicalNot, bool_type(), {less}, result);
   return true;
 }
 
-void Pairing::to_pair(const Instruction& instruction) {
+void Int64Emulator::convert_to_int64(const Instruction& instruction) {
   const uint32_t result = instruction[1], from = instruction[2];
   const auto& type = module_.definition(type_of(from));
   switch (instruction.op) {
     case OpUConvert:
-      made(OpCompositeConstruct, pair_, {as_uint(from), globals_.word(0)}, result);
+      emit_result(OpCompositeConstruct, pair_, {as_uint(from), globals_.uint_constant(0)}, result);
       return;
     case OpSConvert: {
       const uint32_t int_type = globals_.type(OpTypeInt, {32, 1});
       uint32_t number = from;
       if (type[1] < 32)
-        number = made(OpSConvert, int_type, {from});
+        number = emit_result(OpSConvert, int_type, {from});
       else if (type[2] == 0)
-        number = made(OpBitcast, int_type, {from});
-      const uint32_t sign = made(OpShiftRightArithmetic, int_type, {number, globals_.word(31)});
-      const uint32_t low = made(OpBitcast, uint_, {number}), high = made(OpBitcast, uint_, {sign});
-      made(OpCompositeConstruct, pair_, {low, high}, result);
+        number = emit_result(OpBitcast, int_type, {from});
+      const uint32_t sign = emit_result(OpShiftRightArithmetic, int_type, {number, globals_.uint_constant(31)});
+      const uint32_t low = emit_result(OpBitcast, uint_, {number}), high = emit_result(OpBitcast, uint_, {sign});
+      emit_result(OpCompositeConstruct, pair_, {low, high}, result);
       return;
     }
     default: {  // conversion from a float
-      const uint32_t number = type[1] < 32 ? made(OpFConvert, float_type(32), {from}) : from;
-      call(type[1] == 64 ? "pair_of_double" : "pair_of_float", pair_, {number}, result);
+      const uint32_t number = type[1] < 32 ? emit_result(OpFConvert, float_type(32), {from}) : from;
+      emit_call(type[1] == 64 ? "pair_of_double" : "pair_of_float", pair_, {number}, result);
     }
   }
 }
 
-void Pairing::from_pair(const Instruction& instruction) {
+void Int64Emulator::convert_from_int64(const Instruction& instruction) {
   const uint32_t type = instruction[0], result = instruction[1], from = instruction[2];
   const uint32_t width = module_.definition(type)[1];
   if (instruction.op == OpUConvert || instruction.op == OpSConvert) {
@@ -265,82 +267,83 @@ void Pairing::from_pair(const Instruction& instruction) {
       return;
     }
     const uint32_t low = low_word(from);
-    made(width == 32 ? uint16_t{OpBitcast} : instruction.op, mapped(type), {low}, result);
+    emit_result(width == 32 ? uint16_t{OpBitcast} : instruction.op, replacement_type(type), {low}, result);
     return;
   }
   const std::string suffix = instruction.op == OpConvertSToF ? "_signed" : "";
   if (width == 64 || width == 32) {
-    call((width == 64 ? "pair_to_double" : "pair_to_float") + suffix, mapped(type), {from}, result);
+    emit_call((width == 64 ? "pair_to_double" : "pair_to_float") + suffix, replacement_type(type), {from}, result);
     return;
   }
-  const uint32_t odd = call("pair_to_odd_float" + suffix, float_type(32), {from});
-  made(OpFConvert, mapped(type), {odd}, result);
+  const uint32_t round_to_odd = emit_call("pair_to_odd_float" + suffix, float_type(32), {from});
+  emit_result(OpFConvert, replacement_type(type), {round_to_odd}, result);
 }
 
-bool Pairing::rewrite_conversion(const Instruction& instruction) {
+bool Int64Emulator::rewrite_conversion(const Instruction& instruction) {
   if (instruction.op == OpBitcast) {
-    const bool is_same = mapped(instruction[0]) == mapped(type_of(instruction[2]));
-    made(is_same ? OpCopyObject : OpBitcast, mapped(instruction[0]), {instruction[2]}, instruction[1]);
+    const bool is_same = replacement_type(instruction[0]) == replacement_type(type_of(instruction[2]));
+    emit_result(is_same ? OpCopyObject : OpBitcast, replacement_type(instruction[0]), {instruction[2]}, instruction[1]);
     return true;
   }
   const bool converts =
       (instruction.op >= OpConvertFToU && instruction.op <= OpConvertUToF) || instruction.op == OpUConvert || instruction.op == OpSConvert;
   if (!converts) return false;
-  is_wide(instruction[0]) ? to_pair(instruction) : from_pair(instruction);
+  is_int64(instruction[0]) ? convert_to_int64(instruction) : convert_from_int64(instruction);
   return true;
 }
 
-bool Pairing::rewrite_math(const Instruction& instruction) {
+bool Int64Emulator::rewrite_math(const Instruction& instruction) {
   if (instruction.op != OpExtInst || instruction[2] != math_) return false;
   const uint32_t number = instruction[3], result = instruction[1];
   if (number == kUClamp || number == kSClamp) {
     const std::string suffix = number == kSClamp ? "_signed" : "";
-    const uint32_t least = call("pair_max" + suffix, pair_, {instruction[4], instruction[5]});
-    call("pair_min" + suffix, pair_, {least, instruction[6]}, result);
+    const uint32_t max_value = emit_call("pair_max" + suffix, pair_, {instruction[4], instruction[5]});
+    emit_call("pair_min" + suffix, pair_, {max_value, instruction[6]}, result);
     return true;
   }
-  const auto name = function_of(kMath, number);
+  const auto name = find_function(kMath, number);
   if (name.empty()) return false;
   if (instruction.size() == 5)
-    call(name, pair_, {instruction[4]}, result);
+    emit_call(name, pair_, {instruction[4]}, result);
   else
-    call(name, pair_, {instruction[4], instruction[5]}, result);
+    emit_call(name, pair_, {instruction[4], instruction[5]}, result);
   return true;
 }
 
-void Pairing::rewrite(const Instruction& instruction) {
-  if (touches_vectors(instruction)) return rewrite_vectors(instruction);
+void Int64Emulator::rewrite(const Instruction& instruction) {
+  if (uses_int64_vectors(instruction)) return rewrite_vectors(instruction);
   const uint16_t op = instruction.op;
-  if (std::ranges::find(kCarriers, op) != std::end(kCarriers) || !touches_pairs(instruction)) return pass_on(instruction);
+  if (std::ranges::find(kTypeOnlyOps, op) != std::end(kTypeOnlyOps) || !uses_int64(instruction)) return emit_retyped(instruction);
   if (op == OpSelect) {
-    const uint32_t both = made(OpCompositeConstruct, bool_pair(), {instruction[2], instruction[2]});
-    made(OpSelect, pair_, {both, instruction[3], instruction[4]}, instruction[1]);
+    const uint32_t mask = emit_result(OpCompositeConstruct, bool_pair(), {instruction[2], instruction[2]});
+    emit_result(OpSelect, pair_, {mask, instruction[3], instruction[4]}, instruction[1]);
     return;
   }
   if (rewrite_calculation(instruction) || rewrite_comparison(instruction) || rewrite_conversion(instruction) || rewrite_math(instruction))
     return;
-  lacks_.insert(name_of_use(op));
+  unsupported_.insert(describe_unsupported_use(op));
 }
 
 // --- The module
 
 // Returns whether an instruction before the declarations is kept. Drops names and decorations of replaced types, SpecId of constants that
 // became plain constants, and NoContraction on instructions that became calls.
-bool Pairing::stays(const Instruction& instruction) const {
+bool Int64Emulator::is_retained(const Instruction& instruction) const {
   if (instruction.op == OpCapability) return instruction[0] != kInt64;
   if (instruction.op != OpName && instruction.op != OpDecorate) return true;
   const uint32_t id = instruction[0];
-  if (same_.contains(id) || parts_.contains(id)) return false;
+  if (type_replacements_.contains(id) || components_.contains(id)) return false;
   if (instruction.op == OpName) return true;
-  return !(instruction[1] == SpecId && frozen_.contains(id)) && !(instruction[1] == kNoContraction && replaced_.contains(id));
+  return !(instruction[1] == SpecId && folded_spec_constants_.contains(id)) &&
+         !(instruction[1] == kNoContraction && replaced_results_.contains(id));
 }
 
-std::vector<uint32_t> Pairing::run() {
+std::vector<uint32_t> Int64Emulator::run() {
   const auto& all = module_.all();
   const auto first_type = std::ranges::find_if(all, [](const Instruction& one) { return is_type(one.op); });
   const auto first_function = std::ranges::find(all, OpFunction, &Instruction::op);
   for (const auto& instruction : all) {
-    note(instruction);
+    index_types(instruction);
     if (instruction.op == OpExtInstImport && instruction.text(1) == "GLSL.std.450") math_ = instruction[0];
   }
   if (first_type > first_function) throw ShaderCompileError("malformed SPIR-V: a function comes before all types");
@@ -349,7 +352,7 @@ std::vector<uint32_t> Pairing::run() {
   const std::vector<uint32_t> functions = functions_.definitions(math_);
   std::vector<uint32_t> result(words_.begin(), words_.begin() + kHeaderWords);
   for (auto at = all.begin(); at != first_type; ++at)
-    if (stays(*at)) append(result, at->op, {at->operands.begin(), at->operands.end()});
+    if (is_retained(*at)) append(result, at->op, {at->operands.begin(), at->operands.end()});
   result.insert(result.end(), annotations_.begin(), annotations_.end());
   result[kBoundWord] = globals_.bound();
   for (const std::span<const uint32_t> part : {std::span(globals_.words()), std::span<const uint32_t>(body_), std::span(functions)})
@@ -361,10 +364,10 @@ std::vector<uint32_t> Pairing::run() {
 
 namespace pumice {
 
-WordPairs with_word_pairs(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants) {
-  spirv::Pairing pairing(spirv, constants);
-  std::vector<uint32_t> words = pairing.run();
-  return {std::move(words), pairing.lacks()};
+Int64Emulation emulate_int64(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants) {
+  spirv::Int64Emulator emulator(spirv, constants);
+  std::vector<uint32_t> words = emulator.run();
+  return {std::move(words), emulator.unsupported()};
 }
 
 }  // namespace pumice

@@ -10,13 +10,13 @@
 
 namespace pumice {
 
-struct WordPairs {
+struct Int64Emulation {
   std::vector<uint32_t> spirv;
-  std::set<std::string> lacks;  // unsupported uses of 64-bit integers; empty on success
+  std::set<std::string> unsupported;  // unsupported uses of 64-bit integers; empty on success
 };
 
 // Replaces 64-bit integers in a module with pairs of words (uvec2, low word first); their memory layout is identical. Results are
 // bit-exact. `constants`: values of specialization constants by id; 64-bit ones become plain constants.
-WordPairs with_word_pairs(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants);
+Int64Emulation emulate_int64(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The pass that implements with_word_pairs(), for one module.
+// The pass that implements emulate_int64(), for one module.
 #pragma once
 
 #include <cstdint>
@@ -20,54 +20,54 @@
 namespace pumice::spirv {
 
 // Names an unsupported use of 64-bit integers for an error message.
-std::string name_of_use(uint16_t op);
+std::string describe_unsupported_use(uint16_t op);
 
-class Pairing {
+class Int64Emulator {
  public:
-  Pairing(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants);
+  Int64Emulator(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants);
 
   std::vector<uint32_t> run();
-  const std::set<std::string>& lacks() const { return lacks_; }  // unsupported uses of 64-bit integers
+  const std::set<std::string>& unsupported() const { return unsupported_; }  // unsupported uses of 64-bit integers
 
  private:
-  void note(const Instruction& instruction);
+  void index_types(const Instruction& instruction);
   void declare(const Instruction& instruction);
   void declare_type(const Instruction& instruction);
   void declare_constant(const Instruction& instruction);
-  void declare_computed(const Instruction& instruction);
-  uint32_t width_of(uint32_t type) const;                     // bits of an integer; 1 for a bool, 0 for other types
-  std::optional<uint64_t> value_of(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
-  std::optional<uint64_t> evaluated(const Instruction& instruction) const;
+  void declare_constant_expression(const Instruction& instruction);
+  uint32_t width_of(uint32_t type) const;                           // bits of an integer; 1 for a bool, 0 for other types
+  std::optional<uint64_t> constant_value(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
+  std::optional<uint64_t> evaluate(const Instruction& instruction) const;
   void rewrite(const Instruction& instruction);
   bool rewrite_calculation(const Instruction& instruction);
   bool rewrite_comparison(const Instruction& instruction);
   bool rewrite_conversion(const Instruction& instruction);
   bool rewrite_math(const Instruction& instruction);
-  void to_pair(const Instruction& instruction);
-  void from_pair(const Instruction& instruction);
-  bool stays(const Instruction& instruction) const;
+  void convert_to_int64(const Instruction& instruction);
+  void convert_from_int64(const Instruction& instruction);
+  bool is_retained(const Instruction& instruction) const;
 
   // Vectors of 64-bit integers become arrays of pairs if they are in memory or inside other types, and separate values otherwise.
-  bool is_wide_vector(uint32_t type) const {
+  bool is_int64_vector(uint32_t type) const {
     const auto& definition = module_.definition(type);
-    return definition.op == OpTypeVector && is_wide(definition[1]);
+    return definition.op == OpTypeVector && is_int64(definition[1]);
   }
-  bool is_vector(uint32_t id) const {
+  bool is_int64_vector_value(uint32_t id) const {
     const auto type = types_of_values_.find(id);
-    return type != types_of_values_.end() && is_wide_vector(type->second);
+    return type != types_of_values_.end() && is_int64_vector(type->second);
   }
-  bool touches_vectors(const Instruction& instruction) const;
-  uint32_t array_of(uint32_t vector, bool laid_out);
+  bool uses_int64_vectors(const Instruction& instruction) const;
+  uint32_t pair_array_type(uint32_t vector, bool explicit_layout);
   uint32_t member_type(uint32_t container, size_t operand);
-  bool holds_vectors(uint32_t type) const;
+  bool contains_int64_vectors(uint32_t type) const;
   void check_pointer(const Instruction& pointer);
   uint32_t pointee_type(uint32_t pointer_type);
   uint32_t type_of(uint32_t value) const;  // throws ShaderCompileError if it has no type
-  std::vector<uint32_t> parts(uint32_t vector);
-  uint32_t part(uint32_t vector, size_t k);
-  uint32_t whole(uint32_t vector, uint32_t array_type);
-  void take_parts(uint32_t array, uint32_t vector);
-  void note_constant_vector(const Instruction& instruction);
+  std::vector<uint32_t> components(uint32_t vector);
+  uint32_t component(uint32_t vector, size_t k);
+  uint32_t build_array(uint32_t vector, uint32_t array_type);
+  void extract_components(uint32_t array, uint32_t vector);
+  void record_constant_vector(const Instruction& instruction);
   void rewrite_vectors(const Instruction& instruction);
   void rewrite_construct(const Instruction& instruction);
   void rewrite_extract(const Instruction& instruction);
@@ -77,45 +77,46 @@ class Pairing {
   void rewrite_phi(const Instruction& instruction);
   void rewrite_by_components(const Instruction& instruction);
 
-  bool is_wide(uint32_t type) const {
+  bool is_int64(uint32_t type) const {
     const auto& definition = module_.definition(type);
     return definition.op == OpTypeInt && definition[1] == 64;
   }
-  bool is_pair(uint32_t id) const {
+  bool is_int64_value(uint32_t id) const {
     const auto type = types_of_values_.find(id);
-    return type != types_of_values_.end() && is_wide(type->second);
+    return type != types_of_values_.end() && is_int64(type->second);
   }
   bool has_type(const Instruction& instruction) const { return instruction.size() > 1 && types_.contains(instruction[0]); }
-  bool touches_pairs(const Instruction& instruction) const;
-  uint32_t mapped(uint32_t type) const {
-    const auto found = same_.find(type);
-    return found == same_.end() ? type : found->second;
+  bool uses_int64(const Instruction& instruction) const;
+  uint32_t replacement_type(uint32_t type) const {
+    const auto found = type_replacements_.find(type);
+    return found == type_replacements_.end() ? type : found->second;
   }
 
   void emit(uint16_t op, const std::vector<uint32_t>& operands) { append(body_, op, operands); }
-  void pass_on(const Instruction& instruction);
-  uint32_t made(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result = 0);
-  uint32_t call(std::string_view function, uint32_t type, std::initializer_list<uint32_t> arguments, uint32_t result = 0);
+  void emit_retyped(const Instruction& instruction);
+  uint32_t emit_result(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result = 0);
+  uint32_t emit_call(std::string_view function, uint32_t type, std::initializer_list<uint32_t> arguments, uint32_t result = 0);
   uint32_t float_type(uint32_t width) { return globals_.type(OpTypeFloat, {width}); }
   uint32_t bool_type() { return globals_.type(OpTypeBool, {}); }
   uint32_t bool_pair() { return globals_.type(OpTypeVector, {bool_type(), 2}); }
-  uint32_t low_word(uint32_t pair, uint32_t result = 0) { return made(OpCompositeExtract, uint_, {pair, 0}, result); }
+  uint32_t low_word(uint32_t pair, uint32_t result = 0) { return emit_result(OpCompositeExtract, uint_, {pair, 0}, result); }
   uint32_t as_uint(uint32_t integer);
 
   std::span<const uint32_t> words_;
   Module module_;
   const std::map<uint32_t, uint64_t>& constants_;
   GlobalSection globals_;
-  PairFunctions functions_;
+  Int64Functions functions_;
   uint32_t uint_ = 0, pair_ = 0, math_ = 0;
   std::unordered_set<uint32_t> types_;
-  std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // type of each value; replacement of each type
-  std::unordered_set<uint32_t> replaced_, frozen_;  // results of replaced instructions; specialization constants turned into constants
+  std::unordered_map<uint32_t, uint32_t> types_of_values_, type_replacements_;  // type of each value; replacement of each type
+  std::unordered_set<uint32_t> replaced_results_,
+      folded_spec_constants_;  // results of replaced instructions; specialization constants turned into constants
   std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;  // arrays that replace vectors, by length and whether they have an explicit layout
-  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;  // the pairs that replace a vector's components
+  std::unordered_map<uint32_t, std::vector<uint32_t>> components_;  // the pairs that replace a vector's components
   std::vector<uint32_t> annotations_, body_;
-  mutable std::unordered_map<uint32_t, std::optional<uint64_t>> computed_;  // values of OpSpecConstantOp
-  std::set<std::string> lacks_;
+  mutable std::unordered_map<uint32_t, std::optional<uint64_t>> expression_values_;  // values of OpSpecConstantOp
+  std::set<std::string> unsupported_;
 };
 
 }  // namespace pumice::spirv

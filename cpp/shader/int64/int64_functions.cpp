@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "shader/shader.h"
-#include "shader/spirv/declarations.h"
 #include "shader/source/embedded_shaders.h"
+#include "shader/spirv/declarations.h"
 
 namespace pumice::spirv {
 namespace {
@@ -14,9 +14,10 @@ namespace {
 constexpr std::string_view kShader = "int64_emulation.comp";
 
 // The module that provides the pair functions.
-class Library {
+class Int64Library {
  public:
-  Library() : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
+  Int64Library()
+      : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
     size_t function = 0;
     bool in_function = false;
     for (size_t i = 0; i < all_.size(); ++i) {
@@ -64,13 +65,13 @@ class Library {
   std::unordered_map<uint32_t, const Instruction*> declarations_;  // types and constants
 };
 
-const Library& library() {
-  static const auto* const kept = new Library;  // outlives every thread that compiles
-  return *kept;
+const Int64Library& library() {
+  static const auto* const instance = new Int64Library;  // outlives every thread that compiles
+  return *instance;
 }
 
 // Returns the index of an image instruction's Image Operands mask, which determines the optional operands.
-size_t image_mask(uint16_t op) {
+size_t image_operands_index(uint16_t op) {
   constexpr uint16_t kImageWrite = 99, kFirstDref = 89;
   if (op == kImageWrite) return 3;
   const bool has_fifth = op == OpImageGather || op == OpImageGather + 1 || op == kFirstDref || op == kFirstDref + 1 ||
@@ -92,7 +93,7 @@ uint32_t GlobalSection::type(uint16_t op, const std::vector<uint32_t>& operands,
   return id;
 }
 
-uint32_t GlobalSection::word(uint32_t value) {
+uint32_t GlobalSection::uint_constant(uint32_t value) {
   const uint32_t uint = type(OpTypeInt, {32, 0});
   uint32_t& id = constants_[value];
   if (id == 0) append(words_, OpConstant, {uint, id = new_id(), value});
@@ -137,29 +138,30 @@ bool is_literal(const Instruction& instruction, size_t operand) {
     case OpCompositeInsert:
       return operand >= 4;
     default:
-      return instruction.op >= OpImageSampleImplicitLod && instruction.op <= kLastOnImages && operand == image_mask(instruction.op);
+      return instruction.op >= OpImageSampleImplicitLod && instruction.op <= kLastOnImages &&
+             operand == image_operands_index(instruction.op);
   }
 }
 
-uint32_t PairFunctions::id_of(std::string_view name) {
-  return function_here(library().function(name));
+uint32_t Int64Functions::function_id(std::string_view name) {
+  return import_function(library().function(name));
 }
 
-uint32_t PairFunctions::function_here(uint32_t function) {
+uint32_t Int64Functions::import_function(uint32_t function) {
   const auto [entry, is_new] = ids_.try_emplace(function, 0);
   if (is_new) {
     entry->second = globals_.new_id();
-    wanted_.push_back(function);
+    requested_.push_back(function);
   }
   return entry->second;
 }
 
-uint32_t PairFunctions::declared_here(const Instruction& declaration, uint32_t math) {
+uint32_t Int64Functions::copy_declaration(const Instruction& declaration, uint32_t math) {
   std::vector<uint32_t> operands;
   const bool has_type = !is_type(declaration.op);
   for (size_t i = 0; i < declaration.size(); ++i) {
     if (i == (has_type ? 1u : 0u)) continue;
-    operands.push_back(is_literal(declaration, i) ? declaration[i] : here(declaration[i], math));
+    operands.push_back(is_literal(declaration, i) ? declaration[i] : map_id(declaration[i], math));
   }
   if (!has_type) return globals_.type(declaration.op, operands);
   const uint32_t id = globals_.new_id();
@@ -168,22 +170,22 @@ uint32_t PairFunctions::declared_here(const Instruction& declaration, uint32_t m
   return id;
 }
 
-uint32_t PairFunctions::here(uint32_t id, uint32_t math) {
+uint32_t Int64Functions::map_id(uint32_t id, uint32_t math) {
   if (library().is_math(id)) return math;
-  if (library().has_body(id)) return function_here(id);
+  if (library().has_body(id)) return import_function(id);
   if (const auto known = ids_.find(id); known != ids_.end()) return known->second;
   const Instruction* const declaration = library().declaration(id);
-  const uint32_t made = declaration ? declared_here(*declaration, math) : globals_.new_id();
-  return ids_[id] = made;
+  const uint32_t mapped_id = declaration ? copy_declaration(*declaration, math) : globals_.new_id();
+  return ids_[id] = mapped_id;
 }
 
-std::vector<uint32_t> PairFunctions::definitions(uint32_t math) {
+std::vector<uint32_t> Int64Functions::definitions(uint32_t math) {
   std::vector<uint32_t> words;
-  for (size_t i = 0; i < wanted_.size(); ++i)  // grows during the loop
-    for (const auto& instruction : library().body(wanted_[i])) {
+  for (size_t i = 0; i < requested_.size(); ++i)  // grows during the loop
+    for (const auto& instruction : library().body(requested_[i])) {
       std::vector<uint32_t> operands;
       for (size_t k = 0; k < instruction.size(); ++k)
-        operands.push_back(is_literal(instruction, k) ? instruction[k] : here(instruction[k], math));
+        operands.push_back(is_literal(instruction, k) ? instruction[k] : map_id(instruction[k], math));
       append(words, instruction.op, operands);
     }
   return words;

@@ -23,7 +23,7 @@ class GlobalSection {
 
   // Returns the id of an existing type, or declares it as `id` (0: a new id).
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands, uint32_t id = 0);
-  uint32_t word(uint32_t value);  // adds a uint constant
+  uint32_t uint_constant(uint32_t value);  // adds a uint constant
   void add(uint16_t op, const std::vector<uint32_t>& operands);
   const std::vector<uint32_t>& words() const { return words_; }
 
@@ -38,22 +38,22 @@ class GlobalSection {
 bool is_literal(const Instruction& instruction, size_t operand);
 
 // The functions of int64_emulation.comp that a module calls, and the functions that they call.
-class PairFunctions {
+class Int64Functions {
  public:
-  explicit PairFunctions(GlobalSection& globals) : globals_(globals) {}
+  explicit Int64Functions(GlobalSection& globals) : globals_(globals) {}
 
-  uint32_t id_of(std::string_view name);  // id of a function such as "pair_add"; throws Error if unknown
+  uint32_t function_id(std::string_view name);  // id of a function such as "pair_add"; throws Error if unknown
   // Returns the definitions of all functions requested so far. `math`: id of the GLSL.std.450 import.
   std::vector<uint32_t> definitions(uint32_t math);
 
  private:
-  uint32_t here(uint32_t id, uint32_t math);
-  uint32_t declared_here(const Instruction& declaration, uint32_t math);
-  uint32_t function_here(uint32_t function);
+  uint32_t map_id(uint32_t id, uint32_t math);
+  uint32_t copy_declaration(const Instruction& declaration, uint32_t math);
+  uint32_t import_function(uint32_t function);
 
   GlobalSection& globals_;
   std::unordered_map<uint32_t, uint32_t> ids_;  // id in the library module -> id in this module
-  std::vector<uint32_t> wanted_;                // functions in the order of requests
+  std::vector<uint32_t> requested_;             // functions in the order of requests
 };
 
 }  // namespace pumice::spirv

@@ -8,80 +8,80 @@ namespace {
 
 constexpr uint32_t kPairBytes = 8;
 
-bool is_laid_out(uint32_t storage) {
+bool has_explicit_layout(uint32_t storage) {
   return storage == kUniform || storage == kPushConstant || storage == kStorageBuffer;
 }
 
 }  // namespace
 
-bool Pairing::touches_vectors(const Instruction& instruction) const {
+bool Int64Emulator::uses_int64_vectors(const Instruction& instruction) const {
   if (arrays_.empty()) return false;
-  if (has_type(instruction) && is_wide_vector(instruction[0])) return true;
+  if (has_type(instruction) && is_int64_vector(instruction[0])) return true;
   for (size_t i = 0; i < instruction.size(); ++i)
-    if (!is_literal(instruction, i) && is_vector(instruction[i])) return true;
+    if (!is_literal(instruction, i) && is_int64_vector_value(instruction[i])) return true;
   return false;
 }
 
 // --- Types
 
 // Returns the array of pairs that replaces a vector. SPIR-V requires an ArrayStride in explicitly laid out memory and forbids it elsewhere.
-uint32_t Pairing::array_of(uint32_t vector, bool laid_out) {
+uint32_t Int64Emulator::pair_array_type(uint32_t vector, bool explicit_layout) {
   const uint32_t length = module_.definition(vector)[2];
-  uint32_t& id = arrays_[{length, laid_out}];
+  uint32_t& id = arrays_[{length, explicit_layout}];
   if (id != 0) return id;
-  id = globals_.type(OpTypeArray, {pair_, globals_.word(length)}, globals_.new_id());
-  if (laid_out) append(annotations_, OpDecorate, {id, ArrayStride, kPairBytes});
+  id = globals_.type(OpTypeArray, {pair_, globals_.uint_constant(length)}, globals_.new_id());
+  if (explicit_layout) append(annotations_, OpDecorate, {id, ArrayStride, kPairBytes});
   return id;
 }
 
 // Returns the rewritten type of operand `operand` of a type declaration.
-uint32_t Pairing::member_type(uint32_t container, size_t operand) {
+uint32_t Int64Emulator::member_type(uint32_t container, size_t operand) {
   const Instruction& declaration = module_.definition(container);
   const uint32_t member = declaration[operand];
-  if (!types_.contains(member) || !is_wide_vector(member)) return mapped(member);
+  if (!types_.contains(member) || !is_int64_vector(member)) return replacement_type(member);
   switch (declaration.op) {
     case OpTypeStruct:
-      return array_of(member, module_.member_value(container, static_cast<uint32_t>(operand) - 1, Offset).has_value());
+      return pair_array_type(member, module_.member_value(container, static_cast<uint32_t>(operand) - 1, Offset).has_value());
     case OpTypeArray:
     case OpTypeRuntimeArray:
-      return array_of(member, module_.has(container, ArrayStride));
+      return pair_array_type(member, module_.has(container, ArrayStride));
     case OpTypePointer:
-      return array_of(member, is_laid_out(declaration[1]));
+      return pair_array_type(member, has_explicit_layout(declaration[1]));
     default:
-      return array_of(member, false);
+      return pair_array_type(member, false);
   }
 }
 
-bool Pairing::holds_vectors(uint32_t type) const {
+bool Int64Emulator::contains_int64_vectors(uint32_t type) const {
   const Instruction& declaration = module_.definition(type);
   switch (declaration.op) {
     case OpTypeVector:
-      return is_wide_vector(type);
+      return is_int64_vector(type);
     case OpTypeArray:
     case OpTypeRuntimeArray:
-      return holds_vectors(declaration[1]);
+      return contains_int64_vectors(declaration[1]);
     case OpTypeStruct:
-      return std::ranges::any_of(declaration.operands.subspan(1), [&](uint32_t member) { return holds_vectors(member); });
+      return std::ranges::any_of(declaration.operands.subspan(1), [&](uint32_t member) { return contains_int64_vectors(member); });
     default:
       return false;
   }
 }
 
 // Uniform blocks need an array stride of 16 bytes.
-void Pairing::check_pointer(const Instruction& pointer) {
-  if (pointer[1] == kUniform && module_.has(pointer[2], Block) && holds_vectors(pointer[2]))
-    lacks_.insert("vectors of 64-bit integers in uniform blocks");
+void Int64Emulator::check_pointer(const Instruction& pointer) {
+  if (pointer[1] == kUniform && module_.has(pointer[2], Block) && contains_int64_vectors(pointer[2]))
+    unsupported_.insert("vectors of 64-bit integers in uniform blocks");
 }
 
-uint32_t Pairing::pointee_type(uint32_t pointer_type) {
+uint32_t Int64Emulator::pointee_type(uint32_t pointer_type) {
   return member_type(pointer_type, 2);
 }
 
 // --- Values
 
 // Returns the pairs that replace a vector's components, possibly before the instructions that define them.
-std::vector<uint32_t> Pairing::parts(uint32_t vector) {
-  const auto [entry, is_new] = parts_.try_emplace(vector);
+std::vector<uint32_t> Int64Emulator::components(uint32_t vector) {
+  const auto [entry, is_new] = components_.try_emplace(vector);
   if (is_new) {
     const auto& type = module_.definition(type_of(vector));
     for (uint32_t k = 0; k < type[2]; ++k) {
@@ -89,71 +89,71 @@ std::vector<uint32_t> Pairing::parts(uint32_t vector) {
       types_of_values_[entry->second.back()] = type[1];
     }
   }
-  return parts_.at(vector);
+  return components_.at(vector);
 }
 
 // Returns one component of a vector; an operand may be a shorter vector than the instruction needs.
-uint32_t Pairing::part(uint32_t vector, size_t k) {
-  const auto all = parts(vector);
+uint32_t Int64Emulator::component(uint32_t vector, size_t k) {
+  const auto all = components(vector);
   if (k >= all.size())
     throw ShaderCompileError("malformed SPIR-V: component " + std::to_string(k) + " of a vector of " + std::to_string(all.size()));
   return all[k];
 }
 
-uint32_t Pairing::whole(uint32_t vector, uint32_t array_type) {
+uint32_t Int64Emulator::build_array(uint32_t vector, uint32_t array_type) {
   std::vector<uint32_t> words{array_type, globals_.new_id()};
-  for (const uint32_t part : parts(vector)) words.push_back(part);
+  for (const uint32_t component : components(vector)) words.push_back(component);
   emit(OpCompositeConstruct, words);
   return words[1];
 }
 
-void Pairing::take_parts(uint32_t array, uint32_t vector) {
+void Int64Emulator::extract_components(uint32_t array, uint32_t vector) {
   uint32_t k = 0;
-  for (const uint32_t part : parts(vector)) emit(OpCompositeExtract, {pair_, part, array, k++});
+  for (const uint32_t component : components(vector)) emit(OpCompositeExtract, {pair_, component, array, k++});
 }
 
-void Pairing::note_constant_vector(const Instruction& instruction) {
+void Int64Emulator::record_constant_vector(const Instruction& instruction) {
   const uint32_t id = instruction[1];
   if (instruction.op == OpConstantNull || instruction.op == OpUndef) {
-    for (const uint32_t part : parts(id)) globals_.add(instruction.op, {pair_, part});
+    for (const uint32_t component : components(id)) globals_.add(instruction.op, {pair_, component});
     return;
   }
-  parts_[id].assign(instruction.operands.begin() + 2, instruction.operands.end());
+  components_[id].assign(instruction.operands.begin() + 2, instruction.operands.end());
 }
 
 // --- Instructions
 
-void Pairing::rewrite_vectors(const Instruction& instruction) {
+void Int64Emulator::rewrite_vectors(const Instruction& instruction) {
   switch (instruction.op) {
     case OpFunction:
     case OpVariable:
-      return pass_on(instruction);
+      return emit_retyped(instruction);
     case OpFunctionParameter:
-      lacks_.insert("constant parameters that are vectors of 64-bit integers");
+      unsupported_.insert("constant parameters that are vectors of 64-bit integers");
       return;
     case OpLoad: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
       operands[0] = pointee_type(type_of(instruction[2]));
       operands[1] = globals_.new_id();
       emit(OpLoad, operands);
-      return take_parts(operands[1], instruction[1]);
+      return extract_components(operands[1], instruction[1]);
     }
     case OpStore: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[1] = whole(instruction[1], pointee_type(type_of(instruction[0])));
+      operands[1] = build_array(instruction[1], pointee_type(type_of(instruction[0])));
       return emit(OpStore, operands);
     }
     case OpFunctionCall: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[0] = mapped(instruction[0]);
+      operands[0] = replacement_type(instruction[0]);
       operands[1] = globals_.new_id();
       emit(OpFunctionCall, operands);
-      return take_parts(operands[1], instruction[1]);
+      return extract_components(operands[1], instruction[1]);
     }
     case OpReturnValue:
-      return emit(OpReturnValue, {whole(instruction[0], mapped(type_of(instruction[0])))});
+      return emit(OpReturnValue, {build_array(instruction[0], replacement_type(type_of(instruction[0])))});
     case OpUndef:
-      for (const uint32_t part : parts(instruction[1])) emit(OpUndef, {pair_, part});
+      for (const uint32_t component : components(instruction[1])) emit(OpUndef, {pair_, component});
       return;
     case OpPhi:
       return rewrite_phi(instruction);
@@ -172,68 +172,68 @@ void Pairing::rewrite_vectors(const Instruction& instruction) {
   }
 }
 
-void Pairing::rewrite_phi(const Instruction& instruction) {
-  const auto results = parts(instruction[1]);
+void Int64Emulator::rewrite_phi(const Instruction& instruction) {
+  const auto results = components(instruction[1]);
   for (size_t k = 0; k < results.size(); ++k) {
     std::vector<uint32_t> words{pair_, results[k]};
-    for (size_t i = 2; i + 1 < instruction.size(); i += 2) words.insert(words.end(), {part(instruction[i], k), instruction[i + 1]});
+    for (size_t i = 2; i + 1 < instruction.size(); i += 2) words.insert(words.end(), {component(instruction[i], k), instruction[i + 1]});
     emit(OpPhi, words);
   }
 }
 
-void Pairing::rewrite_shuffle(const Instruction& instruction) {
+void Int64Emulator::rewrite_shuffle(const Instruction& instruction) {
   constexpr uint32_t kAny = 0xffffffff;
-  const auto results = parts(instruction[1]);
-  const size_t first = parts(instruction[2]).size();
+  const auto results = components(instruction[1]);
+  const size_t first = components(instruction[2]).size();
   for (size_t k = 0; k < results.size(); ++k) {
     const size_t index = instruction[4 + k] == kAny ? 0 : instruction[4 + k];
-    emit(OpCopyObject, {pair_, results[k], index < first ? part(instruction[2], index) : part(instruction[3], index - first)});
+    emit(OpCopyObject, {pair_, results[k], index < first ? component(instruction[2], index) : component(instruction[3], index - first)});
   }
 }
 
-void Pairing::rewrite_construct(const Instruction& instruction) {
-  std::vector<uint32_t> words{mapped(instruction[0]), instruction[1]};
-  const bool is_struct = module_.definition(instruction[0]).op == OpTypeStruct, makes_vector = is_wide_vector(instruction[0]);
+void Int64Emulator::rewrite_construct(const Instruction& instruction) {
+  std::vector<uint32_t> words{replacement_type(instruction[0]), instruction[1]};
+  const bool is_struct = module_.definition(instruction[0]).op == OpTypeStruct, is_vector_result = is_int64_vector(instruction[0]);
   for (size_t i = 2; i < instruction.size(); ++i) {
-    if (!is_vector(instruction[i])) {
+    if (!is_int64_vector_value(instruction[i])) {
       words.push_back(instruction[i]);
-    } else if (makes_vector) {
-      const auto more = parts(instruction[i]);
+    } else if (is_vector_result) {
+      const auto more = components(instruction[i]);
       words.insert(words.end(), more.begin(), more.end());
     } else {
-      words.push_back(whole(instruction[i], member_type(instruction[0], is_struct ? i - 1 : 1)));
+      words.push_back(build_array(instruction[i], member_type(instruction[0], is_struct ? i - 1 : 1)));
     }
   }
-  if (!makes_vector) return emit(OpCompositeConstruct, words);
-  const auto results = parts(instruction[1]);
+  if (!is_vector_result) return emit(OpCompositeConstruct, words);
+  const auto results = components(instruction[1]);
   if (words.size() != results.size() + 2) throw ShaderCompileError("malformed SPIR-V: a vector of too few or too many components");
   for (size_t k = 0; k < results.size(); ++k) emit(OpCopyObject, {pair_, results[k], words[k + 2]});
 }
 
-void Pairing::rewrite_extract(const Instruction& instruction) {
-  if (is_vector(instruction[2])) return emit(OpCopyObject, {pair_, instruction[1], part(instruction[2], instruction[3])});
+void Int64Emulator::rewrite_extract(const Instruction& instruction) {
+  if (is_int64_vector_value(instruction[2])) return emit(OpCopyObject, {pair_, instruction[1], component(instruction[2], instruction[3])});
   std::vector<uint32_t> words(instruction.operands.begin(), instruction.operands.end());
   words.push_back(0);
   words[0] = pair_;
-  for (const uint32_t part : parts(instruction[1])) {
-    words[1] = part;
+  for (const uint32_t component : components(instruction[1])) {
+    words[1] = component;
     emit(OpCompositeExtract, words);
     ++words.back();
   }
 }
 
-void Pairing::rewrite_insert(const Instruction& instruction) {
-  if (is_vector(instruction[3])) {
-    const auto results = parts(instruction[1]);
+void Int64Emulator::rewrite_insert(const Instruction& instruction) {
+  if (is_int64_vector_value(instruction[3])) {
+    const auto results = components(instruction[1]);
     for (uint32_t k = 0; k < results.size(); ++k)
-      emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : part(instruction[3], k)});
+      emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : component(instruction[3], k)});
     return;
   }
   uint32_t into = instruction[3];
-  std::vector<uint32_t> words{mapped(instruction[0]), 0, 0, into};
+  std::vector<uint32_t> words{replacement_type(instruction[0]), 0, 0, into};
   for (size_t i = 4; i < instruction.size(); ++i) words.push_back(instruction[i]);
   words.push_back(0);
-  const auto given = parts(instruction[2]);
+  const auto given = components(instruction[2]);
   for (size_t k = 0; k < given.size(); ++k) {
     words[1] = k + 1 == given.size() ? instruction[1] : globals_.new_id();
     words[2] = given[k];
@@ -244,19 +244,19 @@ void Pairing::rewrite_insert(const Instruction& instruction) {
   }
 }
 
-void Pairing::rewrite_extract_dynamic(const Instruction& instruction) {
-  const auto from = parts(instruction[2]);
+void Int64Emulator::rewrite_extract_dynamic(const Instruction& instruction) {
+  const auto from = components(instruction[2]);
   const uint32_t index = as_uint(instruction[3]);
-  uint32_t found = part(instruction[2], 0);
+  uint32_t found = component(instruction[2], 0);
   for (uint32_t k = 1; k < from.size(); ++k) {
-    const uint32_t is_it = made(OpIEqual, bool_type(), {index, globals_.word(k)});
-    const uint32_t both = made(OpCompositeConstruct, bool_pair(), {is_it, is_it});
-    found = made(OpSelect, pair_, {both, from[k], found}, k + 1 == from.size() ? instruction[1] : 0);
+    const uint32_t is_it = emit_result(OpIEqual, bool_type(), {index, globals_.uint_constant(k)});
+    const uint32_t mask = emit_result(OpCompositeConstruct, bool_pair(), {is_it, is_it});
+    found = emit_result(OpSelect, pair_, {mask, from[k], found}, k + 1 == from.size() ? instruction[1] : 0);
   }
 }
 
 // Rewrites a vector instruction as one instruction per component.
-void Pairing::rewrite_by_components(const Instruction& instruction) {
+void Int64Emulator::rewrite_by_components(const Instruction& instruction) {
   const auto* result_type = has_type(instruction) ? &module_.definition(instruction[0]) : nullptr;
   const auto length_of = [&](uint32_t id) -> uint32_t {
     const auto type = types_of_values_.find(id);
@@ -267,31 +267,31 @@ void Pairing::rewrite_by_components(const Instruction& instruction) {
   const uint32_t length = result_type && result_type->op == OpTypeVector ? (*result_type)[2] : 0;
   for (size_t i = 0; i < instruction.size(); ++i)
     if (length == 0 || (!is_literal(instruction, i) && length_of(instruction[i]) != 0 && length_of(instruction[i]) != length)) {
-      lacks_.insert("vectors in " + name_of_use(instruction.op));
+      unsupported_.insert("vectors in " + describe_unsupported_use(instruction.op));
       return;
     }
-  const bool makes_wide = is_wide((*result_type)[1]);
+  const bool is_int64_result = is_int64((*result_type)[1]);
   std::vector<uint32_t> results;
   for (uint32_t k = 0; k < length; ++k) {
-    results.push_back(makes_wide ? part(instruction[1], k) : globals_.new_id());
+    results.push_back(is_int64_result ? component(instruction[1], k) : globals_.new_id());
     types_of_values_[results[k]] = (*result_type)[1];
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     operands[0] = (*result_type)[1];
     operands[1] = results[k];
     for (size_t i = 2; i < operands.size(); ++i) {
       if (is_literal(instruction, i) || length_of(operands[i]) == 0) continue;
-      if (is_vector(operands[i])) {
-        operands[i] = part(operands[i], k);
+      if (is_int64_vector_value(operands[i])) {
+        operands[i] = component(operands[i], k);
         continue;
       }
       const uint32_t type = module_.definition(type_of(operands[i]))[1];
-      operands[i] = made(OpCompositeExtract, mapped(type), {operands[i], k});
+      operands[i] = emit_result(OpCompositeExtract, replacement_type(type), {operands[i], k});
       types_of_values_[operands[i]] = type;
     }
     rewrite({instruction.op, operands});
   }
-  if (makes_wide) return;
-  std::vector<uint32_t> words{mapped(instruction[0]), instruction[1]};
+  if (is_int64_result) return;
+  std::vector<uint32_t> words{replacement_type(instruction[0]), instruction[1]};
   words.insert(words.end(), results.begin(), results.end());
   emit(OpCompositeConstruct, words);
 }

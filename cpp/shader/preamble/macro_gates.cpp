@@ -6,13 +6,13 @@ namespace pumice {
 namespace {
 
 // A GLSL extension and the device macros that gate it: for the Vulkan extension, its features and its properties.
-struct Gate {
+struct MacroGate {
   std::string_view extension;
   std::vector<std::string_view> macros;
 };
 
-const std::vector<Gate>& gates() {
-  static const std::vector<Gate> all{
+const std::vector<MacroGate>& macro_gates() {
+  static const std::vector<MacroGate> all{
       {"GL_KHR_cooperative_matrix", {"ncnn_VK_KHR_cooperative_matrix"}},  // ncnn_cooperativeMatrix may come from the other extension
       {"GL_NV_cooperative_matrix", {"ncnn_VK_NV_cooperative_matrix"}},
       {"GL_NV_cooperative_matrix2",
@@ -49,10 +49,10 @@ const std::vector<Gate>& gates() {
 
 }  // namespace
 
-std::string_view glsl_extension_of(std::string_view macro) {
+std::string_view required_glsl_extension(std::string_view macro) {
   static const auto by_macro = [] {
     std::unordered_map<std::string_view, std::string_view> map;
-    for (const auto& gate : gates())
+    for (const auto& gate : macro_gates())
       for (const auto name : gate.macros) map.emplace(name, gate.extension);
     return map;
   }();
@@ -61,7 +61,7 @@ std::string_view glsl_extension_of(std::string_view macro) {
   return found == by_macro.end() ? std::string_view() : found->second;
 }
 
-bool always_defined(std::string_view macro) {
+bool is_always_defined(std::string_view macro) {
   return macro.starts_with("ncnn_subgroup_");
 }
 

@@ -9,10 +9,10 @@
 namespace pumice {
 
 // Returns the GLSL extension that a shader will use if it sees this device macro; empty if none.
-std::string_view glsl_extension_of(std::string_view macro);
+std::string_view required_glsl_extension(std::string_view macro);
 
 // Returns whether every device defines this macro as 0 or 1. If such a macro is withheld, it is defined as 0; other withheld macros are
 // undefined.
-bool always_defined(std::string_view macro);
+bool is_always_defined(std::string_view macro);
 
 }  // namespace pumice

@@ -16,49 +16,49 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kHalfArithmetic = "GL_EXT_shader_explicit_arithmetic_types_float16";
+constexpr std::string_view kFp16ArithmeticExtension = "GL_EXT_shader_explicit_arithmetic_types_float16";
 
 // bfloat16 conversions have no rounding execution mode.
-bool sets_rounding(const ShaderOptions& options) {
+bool sets_rounding_mode(const ShaderOptions& options) {
   return options.fp16_rounds_to_even && !is_bf16(options);
 }
 
 // The type extensions that a shader uses. Enabling more would add overloads that make sqrt(1) ambiguous.
-struct NeededTypes {
+struct RequiredTypes {
   bool int64 = true, int16 = true, int8 = true;
 };
 
-bool any_starts_with(const std::vector<std::string_view>& words, std::initializer_list<std::string_view> starts) {
-  return std::ranges::any_of(words, [&](std::string_view word) {
+bool any_starts_with(const std::vector<std::string_view>& identifiers, std::initializer_list<std::string_view> starts) {
+  return std::ranges::any_of(identifiers, [&](std::string_view word) {
     return std::ranges::any_of(starts, [&](std::string_view start) { return word.starts_with(start); });
   });
 }
 
-NeededTypes needed_types(const std::vector<std::string_view>& words, LiteralSuffixes suffixes) {
-  const auto has = [&](std::initializer_list<std::string_view> starts) { return any_starts_with(words, starts); };
-  const bool packs = has({"pack", "unpack"});  // pack32(u16vec2(..)), unpack8()
-  NeededTypes needed;
-  needed.int64 = packs || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
-  needed.int16 = packs || suffixes.has_short || has({"int16_t", "uint16_t", "i16vec", "u16vec"});
-  needed.int8 = packs || has({"int8_t", "uint8_t", "i8vec", "u8vec"});
-  return needed;
+RequiredTypes find_required_types(const std::vector<std::string_view>& identifiers, LiteralSuffixes suffixes) {
+  const auto has = [&](std::initializer_list<std::string_view> starts) { return any_starts_with(identifiers, starts); };
+  const bool uses_packing = has({"pack", "unpack"});  // pack32(u16vec2(..)), unpack8()
+  RequiredTypes required;
+  required.int64 = uses_packing || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
+  required.int16 = uses_packing || suffixes.has_short || has({"int16_t", "uint16_t", "i16vec", "u16vec"});
+  required.int8 = uses_packing || has({"int8_t", "uint8_t", "i8vec", "u8vec"});
+  return required;
 }
 
-std::string extensions(const ShaderOptions& options, const NeededTypes& types = {}) {
+std::string extension_directives(const ShaderOptions& options, const RequiredTypes& types = {}) {
   std::string text;
-  const auto need = [&](bool needed, std::string_view extension) {
-    if (needed) text += "#extension " + std::string(extension) + " : require\n";
+  const auto require = [&](bool required, std::string_view extension) {
+    if (required) text += "#extension " + std::string(extension) + " : require\n";
   };
-  need(true, "GL_GOOGLE_include_directive");
-  need(options.int64 && types.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
-  need(options.int16 && types.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
-  need((options.int8 || options.int8_arithmetic) && types.int8, "GL_EXT_shader_explicit_arithmetic_types_int8");
-  need(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
-  need(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
-       "GL_EXT_shader_16bit_storage");
-  need(options.fp16_arithmetic, kHalfArithmetic);
-  need(sets_rounding(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
-  for (const auto& extension : optional_extensions(options.storage)) need(true, extension);
+  require(true, "GL_GOOGLE_include_directive");
+  require(options.int64 && types.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
+  require(options.int16 && types.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
+  require((options.int8 || options.int8_arithmetic) && types.int8, "GL_EXT_shader_explicit_arithmetic_types_int8");
+  require(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
+  require(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
+          "GL_EXT_shader_16bit_storage");
+  require(options.fp16_arithmetic, kFp16ArithmeticExtension);
+  require(sets_rounding_mode(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
+  for (const auto& extension : optional_extensions(options.storage)) require(true, extension);
   if (options.keeps_signed_zero)
     text += "spirv_execution_mode(extensions = [\"SPV_KHR_float_controls\"], capabilities = [4466], 4461, 32);\n";
   return text;
@@ -67,61 +67,61 @@ std::string extensions(const ShaderOptions& options, const NeededTypes& types = 
 // Returns the extension's own feature macros: 1 if selected, else undefined.
 std::string feature_macros(const ShaderOptions& options) {
   std::string text = define("ncnn_glsl_version", "1");
-  const auto tell = [&](bool chosen, std::string_view name) {
-    if (chosen) text += define("NCNN_" + std::string(name), "1");
+  const auto define_if = [&](bool is_selected, std::string_view name) {
+    if (is_selected) text += define("NCNN_" + std::string(name), "1");
   };
-  tell(options.storage == Storage::fp16, "fp16_storage");
-  tell(options.storage == Storage::fp16_packed, "fp16_packed");
-  tell(options.storage == Storage::bf16, "bf16_storage");
-  tell(options.storage == Storage::bf16_packed, "bf16_packed");
-  tell(options.fp16_arithmetic, "fp16_arithmetic");
-  tell(options.fp16_uniform, "fp16_uniform");
-  tell(options.int8_storage, "int8_storage");
-  tell(options.int8_packed && !options.int8_storage, "int8_packed");
-  tell(options.int8_arithmetic, "int8_arithmetic");
-  tell(options.int8_uniform, "int8_uniform");
-  tell(options.int16_storage, "int16_storage");
-  tell(options.int16_packed && !options.int16_storage, "int16_packed");
-  tell(options.shader_local_memory, "shader_local_memory");
-  for (const auto& operation : options.subgroup) tell(true, "subgroup_" + operation);
+  define_if(options.storage == Storage::fp16, "fp16_storage");
+  define_if(options.storage == Storage::fp16_packed, "fp16_packed");
+  define_if(options.storage == Storage::bf16, "bf16_storage");
+  define_if(options.storage == Storage::bf16_packed, "bf16_packed");
+  define_if(options.fp16_arithmetic, "fp16_arithmetic");
+  define_if(options.fp16_uniform, "fp16_uniform");
+  define_if(options.int8_storage, "int8_storage");
+  define_if(options.int8_packed && !options.int8_storage, "int8_packed");
+  define_if(options.int8_arithmetic, "int8_arithmetic");
+  define_if(options.int8_uniform, "int8_uniform");
+  define_if(options.int16_storage, "int16_storage");
+  define_if(options.int16_packed && !options.int16_storage, "int16_packed");
+  define_if(options.shader_local_memory, "shader_local_memory");
+  for (const auto& operation : options.subgroup) define_if(true, "subgroup_" + operation);
   return text;
 }
 
-bool is_withheld(std::string_view macro) {
-  const auto extension = glsl_extension_of(macro);
+bool is_hidden(std::string_view macro) {
+  const auto extension = required_glsl_extension(macro);
   return !extension.empty() && !glslang_accepts(std::string(extension));
 }
 
 // Adapts a profile's 64-bit literals: the suffix `ull` is `ul` in GLSL, which rejects it in #if. Small values drop the suffix; large ones
 // are clamped if the shader has no 64-bit integers.
-std::string number_for(const ShaderOptions& options, const std::string& text) {
-  const auto fits = [](const std::string& digits, std::string_view limit) {
-    return digits.size() < limit.size() || (digits.size() == limit.size() && digits <= limit);
+std::string adapt_literal(const ShaderOptions& options, const std::string& text) {
+  const auto fits = [](const std::string& number, std::string_view limit) {
+    return number.size() < limit.size() || (number.size() == limit.size() && number <= limit);
   };
   if (!text.ends_with("ull")) return text;
-  const std::string digits = text.substr(0, text.size() - 3);
-  if (fits(digits, "2147483647")) return digits;
-  if (options.int64) return digits + "ul";
-  return fits(digits, "4294967295") ? digits : "4294967295";
+  const std::string number = text.substr(0, text.size() - 3);
+  if (fits(number, "2147483647")) return number;
+  if (options.int64) return number + "ul";
+  return fits(number, "4294967295") ? number : "4294967295";
 }
 
-// Returns the profile macros that `words` name, or all if it is null. A profile overrides the extension's macros.
-std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* words) {
+// Returns the profile macros that `identifiers` name, or all if it is null. A profile overrides the extension's macros.
+std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* identifiers) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
-    if (!is_withheld(name))
-      text += define(name, number_for(options, value));
-    else if (always_defined(name))
+    if (!is_hidden(name))
+      text += define(name, adapt_literal(options, value));
+    else if (is_always_defined(name))
       text += define(name, "0");
   };
   const auto& macros = options.profile.macros();
-  if (!words) {
+  if (!identifiers) {
     for (const auto& [name, value] : macros) add(name, value);
     return text;
   }
   if (macros.empty()) return text;
   std::set<std::string> used;
-  for (const auto word : *words)
+  for (const auto word : *identifiers)
     if (word.starts_with("ncnn_") || word.starts_with("NCNN_") || macros.contains(std::string(word))) used.emplace(word);
   for (const auto& name : used)
     if (const auto found = macros.find(name); found != macros.end()) add(found->first, found->second);
@@ -131,11 +131,12 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
 // Wraps constructors of 8- and 16-bit types without arithmetic. glslang folds such a constructor of a constant incorrectly: float16_t(72)
 // is 0, and so is int8_t(7.5). It does not fold a comma expression. One parameter is enough: these types have no constants, and their
 // vector constructors take one vector.
-std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& words) {
-  if (any_starts_with(words, {"GL_EXT_shader_explicit_arithmetic_types", "GL_AMD_gpu_shader_"})) return {};  // the source enables it itself
+std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& identifiers) {
+  if (any_starts_with(identifiers, {"GL_EXT_shader_explicit_arithmetic_types", "GL_AMD_gpu_shader_"}))
+    return {};  // the source enables it itself
   std::string text;
   const auto add = [&](const std::string& scalar, const std::string& vector) {
-    if (!any_starts_with(words, {scalar, vector})) return;
+    if (!any_starts_with(identifiers, {scalar, vector})) return;
     for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"}) text += define(type + "(v)", type + "((0, v))");
   };
   if (!options.fp16_arithmetic) add("float16_t", "f16vec");
@@ -146,46 +147,48 @@ std::string constructor_macros(const ShaderOptions& options, const std::vector<s
 
 // Disables fp16 arithmetic up to the line where the source enables it, for 2024 source that declares a structure sfpvec8. With fp16
 // arithmetic that name is f16mat2x4; the source was written for a compiler that accepts the redefinition.
-std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
-  const bool clashes = declares_wide && options.storage == Storage::fp16 && half_arithmetic(options);
-  const bool switches = std::ranges::any_of(
-      words, [](std::string_view word) { return word == kHalfArithmetic || word == "GL_EXT_shader_explicit_arithmetic_types"; });
-  return clashes && switches ? "#extension " + std::string(kHalfArithmetic) + " : disable\n" : "";
+std::string fp16_disable_directive(const ShaderOptions& options, bool declares_vec8, const std::vector<std::string_view>& identifiers) {
+  const bool clashes = declares_vec8 && options.storage == Storage::fp16 && has_fp16_arithmetic(options);
+  const bool switches = std::ranges::any_of(identifiers, [](std::string_view word) {
+    return word == kFp16ArithmeticExtension || word == "GL_EXT_shader_explicit_arithmetic_types";
+  });
+  return clashes && switches ? "#extension " + std::string(kFp16ArithmeticExtension) + " : disable\n" : "";
 }
 
-std::string catalogue(const ShaderOptions& options, bool declares_wide) {
+std::string library_source(const ShaderOptions& options, bool declares_vec8) {
   std::string text = feature_macros(options) + float_bits(options) + float_family(options) + integer_family(options);
-  if (is_2024(options)) text += wide_family(options, declares_wide) + image_family(options);
+  if (is_2024(options)) text += vec8_family(options, declares_vec8) + image_family(options);
   return text + define("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
 // Caches the catalogues of recent options. A device's kernels use two or three, and generating and parsing one takes as long as all other
 // work for a cached kernel.
-class Catalogues {
+class PreambleLibraryCache {
  public:
-  std::shared_ptr<const CatalogueItems> of(const ShaderOptions& options, bool declares_wide) {
+  std::shared_ptr<const PreambleLibrary> get(const ShaderOptions& options, bool declares_vec8) {
     const std::scoped_lock lock(mutex_);
-    const auto known =
-        std::ranges::find_if(known_, [&](const Known& one) { return one.declares_wide == declares_wide && one.options == options; });
-    if (known != known_.end()) return known->items;
-    if (known_.size() == kMost) known_.pop_front();
-    return known_.emplace_back(Known{options, declares_wide, std::make_shared<CatalogueItems>(catalogue(options, declares_wide))}).items;
+    const auto cached = std::ranges::find_if(
+        entries_, [&](const Entry& entry) { return entry.declares_vec8 == declares_vec8 && entry.options == options; });
+    if (cached != entries_.end()) return cached->items;
+    if (entries_.size() == kMaxEntries) entries_.pop_front();
+    return entries_.emplace_back(Entry{options, declares_vec8, std::make_shared<PreambleLibrary>(library_source(options, declares_vec8))})
+        .items;
   }
 
  private:
-  static constexpr size_t kMost = 16;
-  struct Known {
+  static constexpr size_t kMaxEntries = 16;
+  struct Entry {
     ShaderOptions options;
-    bool declares_wide;
-    std::shared_ptr<const CatalogueItems> items;
+    bool declares_vec8;
+    std::shared_ptr<const PreambleLibrary> items;
   };
 
   std::mutex mutex_;
-  std::deque<Known> known_;
+  std::deque<Entry> entries_;
 };
 
-Catalogues& catalogues() {
-  static Catalogues all;
+PreambleLibraryCache& preamble_libraries() {
+  static PreambleLibraryCache all;
   return all;
 }
 
@@ -209,42 +212,42 @@ std::vector<std::string> missing_extensions(Storage storage) {
 std::map<std::string, std::string> withheld_macros(const ShaderOptions& options) {
   std::map<std::string, std::string> withheld;
   for (const auto& [name, text] : options.profile.macros())
-    if (is_withheld(name))
-      withheld[name] = "needs the GLSL extension " + std::string(glsl_extension_of(name)) + ", which glslang " +
+    if (is_hidden(name))
+      withheld[name] = "needs the GLSL extension " + std::string(required_glsl_extension(name)) + ", which glslang " +
                        std::string(glslang_version()) + " lacks";
   return withheld;
 }
 
 std::string preamble(const ShaderOptions& options) {
-  return extensions(options) + profile_macros(options, nullptr) + catalogue(options, false);
+  return extension_directives(options) + profile_macros(options, nullptr) + library_source(options, false);
 }
 
-std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts) {
-  std::vector<std::string_view> words;
+std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const SourceFacts>>& sources) {
+  std::vector<std::string_view> identifiers;
   LiteralSuffixes suffixes;
-  bool pastes = false, declares_wide = false;
-  std::unordered_set<std::string_view> seen;
-  for (const auto& text : texts) {
-    for (const auto word : text->words)
-      if (seen.insert(word).second) words.push_back(word);
-    pastes = pastes || text->pastes;
+  bool has_token_pasting = false, declares_vec8 = false;
+  std::unordered_set<std::string_view> visited;
+  for (const auto& text : sources) {
+    for (const auto word : text->identifiers)
+      if (visited.insert(word).second) identifiers.push_back(word);
+    has_token_pasting = has_token_pasting || text->has_token_pasting;
     suffixes.has_long |= text->suffixes.has_long, suffixes.has_short |= text->suffixes.has_short;
-    declares_wide = declares_wide || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
+    declares_vec8 = declares_vec8 || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
   }
-  const auto all = catalogues().of(options, declares_wide);
-  const std::string end = struct_allowance(options, declares_wide, words);
-  if (pastes) {  // pasted names may not be in `words`
-    const auto all_words = words_of(all->text());
-    words.insert(words.end(), all_words.begin(), all_words.end());
-    return extensions(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, words);
+  const auto all = preamble_libraries().get(options, declares_vec8);
+  const std::string end = fp16_disable_directive(options, declares_vec8, identifiers);
+  if (has_token_pasting) {  // pasted names may not be in `identifiers`
+    const auto all_words = find_identifiers(all->text());
+    identifiers.insert(identifiers.end(), all_words.begin(), all_words.end());
+    return extension_directives(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, identifiers);
   }
-  const std::string used = profile_macros(options, &words) + all->used(words);
-  for (const auto word : words_of(used)) words.push_back(word);
-  const std::string rest = used + end + constructor_macros(options, words);
-  if (options.every_extension) return extensions(options) + rest;
-  const LiteralSuffixes more = literal_suffixes(used);
+  const std::string selected = profile_macros(options, &identifiers) + all->selected(identifiers);
+  for (const auto word : find_identifiers(selected)) identifiers.push_back(word);
+  const std::string rest = selected + end + constructor_macros(options, identifiers);
+  if (options.all_extensions) return extension_directives(options) + rest;
+  const LiteralSuffixes more = find_literal_suffixes(selected);
   suffixes.has_long |= more.has_long, suffixes.has_short |= more.has_short;
-  return extensions(options, needed_types(words, suffixes)) + rest;
+  return extension_directives(options, find_required_types(identifiers, suffixes)) + rest;
 }
 
 }  // namespace pumice

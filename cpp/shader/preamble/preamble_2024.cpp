@@ -6,18 +6,18 @@ namespace {
 
 // --- vec8 as two matrix columns
 
-constexpr std::string_view kWideArithmetic = R"(
+constexpr std::string_view kVec8Arithmetic = R"(
 #define afpvec8 mat2x4
 #define pm_afp8(v) mat2x4(v)
 )";
-constexpr std::string_view kWideHalfArithmetic = R"(
+constexpr std::string_view kVec8Fp16Arithmetic = R"(
 #define afpvec8 f16mat2x4
 #define pm_afp8(v) pm_half8(v)
 f16mat2x4 pm_half8(f16mat2x4 m) { return m; }
 f16mat2x4 pm_half8(mat2x4 m) { return f16mat2x4(pm_half(m[0]), pm_half(m[1])); }
 )";
 
-constexpr std::string_view kWideMatrix = R"(
+constexpr std::string_view kVec8Matrix = R"(
 #define buffer_ld8(buf, i) pm_afp8(buf[i])
 #define buffer_cp8(buf, i, sbuf, si) buf[i] = sbuf[si]
 #define buffer_cp1to8(buf, i, sbuf, si4, sii4) \
@@ -55,7 +55,7 @@ constexpr std::string_view kWideMatrix = R"(
 
 // vec8 as four words, used in packed modes and if 16-bit floats have no matrix types. pm_words(v): words of a sfpvec4; pm_vector(words):
 // its inverse.
-constexpr std::string_view kWideWords = R"(
+constexpr std::string_view kVec8Words = R"(
 #define sfpvec8 uvec4
 #define buffer_ld8(buf, i) pm_from8(buf[i])
 #define buffer_st8(buf, i, v) buf[i] = pm_pack8(v)
@@ -95,12 +95,12 @@ uvec4 pm_pack8(mat2x4 m) { return uvec4(pm_pack4(m[0]), pm_pack4(m[1])); }
     buf[pm_to_.g] = pm_vector(pm_eight_.zw); \
   } while (false)
 )";
-constexpr std::string_view kWideHalfWords = R"(
+constexpr std::string_view kVec8Fp16Words = R"(
 uvec4 pm_pack8(f16mat2x4 m) { return uvec4(pm_pack4(m[0]), pm_pack4(m[1])); }
 )";
 
 // vec8 in fp16 without fp16 arithmetic: a structure, which shaders of 2024 declare themselves.
-constexpr std::string_view kWideStructure = R"(
+constexpr std::string_view kVec8Struct = R"(
 uint pm_eight_;
 uint pm_eight_keep(uint i) { return pm_eight_ = i; }
 #define buffer_ld8(buf, i) mat2x4(vec4(buf[pm_eight_keep(uint(i))].abcd), vec4(buf[pm_eight_].efgh))
@@ -158,7 +158,7 @@ uint pm_eight_keep(uint i) { return pm_eight_ = i; }
     buf[pm_to_.g] = sbuf[pm_from_].efgh; \
   } while (false)
 )";
-constexpr std::string_view kWideDeclaration = R"(
+constexpr std::string_view kVec8StructDeclaration = R"(
 struct sfpvec8 { f16vec4 abcd, efgh; };
 )";
 
@@ -215,7 +215,7 @@ constexpr std::string_view kImages = R"(
   } while (false)
 )";
 
-std::string images_of(std::string_view dimensions, std::string_view position) {
+std::string image_macros(std::string_view dimensions, std::string_view position) {
   std::string text(kImages);
   for (size_t at = text.find('$'); at != std::string::npos; at = text.find('$', at))
     text.replace(at, 2, text[at + 1] == 'd' ? dimensions : position);
@@ -229,34 +229,35 @@ std::string texel_macros(std::string_view count, std::string_view type, bool rou
          define("pm_texel_kept" + std::string(count) + "(v)", bounds ? "pm_texel_bound(v)" : "v");
 }
 
-// `half1`, `half4`: whether one- and four-element texels are fp16.
-std::string texel_values(bool half1, bool half4, bool bounds) {
-  return std::string(half4 ? kTexelRounding : "") + std::string(half4 && bounds ? kTexelBounds : "") +
-         texel_macros("1", "float", half1, half1 && bounds) + texel_macros("4", "vec4", half4, half4 && bounds);
+// `fp16_texel1`, `fp16_texel4`: whether one- and four-element texels are fp16.
+std::string texel_conversions(bool fp16_texel1, bool fp16_texel4, bool bounds) {
+  return std::string(fp16_texel4 ? kTexelRounding : "") + std::string(fp16_texel4 && bounds ? kTexelBounds : "") +
+         texel_macros("1", "float", fp16_texel1, fp16_texel1 && bounds) + texel_macros("4", "vec4", fp16_texel4, fp16_texel4 && bounds);
 }
 
 }  // namespace
 
-std::string wide_family(const ShaderOptions& options, bool declared) {
-  const bool half = half_arithmetic(options);
-  const std::string text(half ? kWideHalfArithmetic : kWideArithmetic);
+std::string vec8_family(const ShaderOptions& options, bool declares_vec8) {
+  const bool has_fp16 = has_fp16_arithmetic(options);
+  const std::string text(has_fp16 ? kVec8Fp16Arithmetic : kVec8Arithmetic);
   if (options.storage == Storage::fp32)
-    return text + define("sfpvec8", "mat2x4") + define("buffer_st8(buf, i, v)", "buf[i] = mat2x4(v)") + std::string(kWideMatrix);
-  if (options.storage == Storage::fp16 && half)
-    return text + define("sfpvec8", "f16mat2x4") + define("buffer_st8(buf, i, v)", "buf[i] = pm_half8(v)") + std::string(kWideMatrix);
-  if (options.storage == Storage::fp16) return text + std::string(declared ? "" : kWideDeclaration) + std::string(kWideStructure);
+    return text + define("sfpvec8", "mat2x4") + define("buffer_st8(buf, i, v)", "buf[i] = mat2x4(v)") + std::string(kVec8Matrix);
+  if (options.storage == Storage::fp16 && has_fp16)
+    return text + define("sfpvec8", "f16mat2x4") + define("buffer_st8(buf, i, v)", "buf[i] = pm_half8(v)") + std::string(kVec8Matrix);
+  if (options.storage == Storage::fp16) return text + std::string(declares_vec8 ? "" : kVec8StructDeclaration) + std::string(kVec8Struct);
   const bool vectors = options.storage == Storage::bf16;
   return text + define("pm_words(v)", vectors ? "pm_pack4(vec4(v))" : "(v)") +
-         define("pm_vector(words)", vectors ? "sfpvec4(pm_unpack4(words))" : "(words)") + std::string(kWideWords) +
-         std::string(half ? kWideHalfWords : "");
+         define("pm_vector(words)", vectors ? "sfpvec4(pm_unpack4(words))" : "(words)") + std::string(kVec8Words) +
+         std::string(has_fp16 ? kVec8Fp16Words : "");
 }
 
 std::string image_family(const ShaderOptions& options) {
   if (!options.image_storage) return {};
-  const bool half1 = options.storage == Storage::fp16, half4 = half1 || options.storage == Storage::fp16_packed;
-  return define("NCNN_image_shader", "1") + define("unfp", half4 ? "mediump" : "highp") + define("imfmtc1", half1 ? "r16f" : "r32f") +
-         define("imfmtc4", half4 ? "rgba16f" : "rgba32f") + texel_values(half1, half4, options.bounds_texels) + std::string(kTexels) +
-         images_of("1d", "int") + images_of("2d", "ivec2") + images_of("3d", "ivec3");
+  const bool fp16_texel1 = options.storage == Storage::fp16, fp16_texel4 = fp16_texel1 || options.storage == Storage::fp16_packed;
+  return define("NCNN_image_shader", "1") + define("unfp", fp16_texel4 ? "mediump" : "highp") +
+         define("imfmtc1", fp16_texel1 ? "r16f" : "r32f") + define("imfmtc4", fp16_texel4 ? "rgba16f" : "rgba32f") +
+         texel_conversions(fp16_texel1, fp16_texel4, options.clamps_texels) + std::string(kTexels) + image_macros("1d", "int") +
+         image_macros("2d", "ivec2") + image_macros("3d", "ivec3");
 }
 
 }  // namespace pumice

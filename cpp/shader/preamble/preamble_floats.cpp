@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-bool half_uniform(const ShaderOptions& options) {
-  return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options);
+bool has_fp16_uniform(const ShaderOptions& options) {
+  return options.fp16_uniform && options.storage == Storage::fp16 && has_fp16_arithmetic(options);
 }
 // Whether bfloat16 elements are stored in 16 bits, which needs 16-bit storage.
 bool bf16_in_16bit(const ShaderOptions& options) {
@@ -20,7 +20,7 @@ bool bf16_in_16bit(const ShaderOptions& options) {
 // --- Bits of 16-bit floats
 
 // Integer arithmetic, because the rounding of packHalf2x16 is implementation-defined.
-constexpr std::string_view kBits = R"(
+constexpr std::string_view kBitConversions = R"(
 uvec2 pm_half_bits2(vec2 v) {
   uvec2 bits = floatBitsToUint(v), size = bits & 0x7fffffffu;
   uvec2 normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
@@ -41,7 +41,7 @@ vec2 pm_bfloat_unpack2(uint word) { return uintBitsToFloat(uvec2(word << 16, wor
 uint pm_bfloat_pack2(vec2 v) { uvec2 bits = pm_bfloat_bits2(v); return bits.x | (bits.y << 16); }
 )";
 
-constexpr std::string_view kWords = R"(
+constexpr std::string_view kPacking = R"(
 uint pm_bits1(float v) { return pm_bits2(vec2(v, 0.0)).x; }
 uint pm_pack2(vec2 v) { uvec2 bits = pm_bits2(v); return bits.x | (bits.y << 16); }
 uvec2 pm_pack4(vec4 v) { return uvec2(pm_pack2(v.xy), pm_pack2(v.zw)); }
@@ -49,7 +49,7 @@ vec4 pm_unpack4(uvec2 words) { return vec4(pm_unpack2(words.x), pm_unpack2(words
 )";
 
 // Packs fp16 without rounding.
-constexpr std::string_view kHalfWords = R"(
+constexpr std::string_view kFp16Packing = R"(
 uint pm_bits1(float16_t v) { return packFloat2x16(f16vec2(v, float16_t(0.0))); }
 uint pm_pack2(f16vec2 v) { return packFloat2x16(v); }
 uvec2 pm_pack4(f16vec4 v) { return uvec2(packFloat2x16(v.xy), packFloat2x16(v.zw)); }
@@ -58,7 +58,7 @@ f16vec4 pm_half_from4(uvec2 words) { return f16vec4(unpackFloat2x16(words.x), un
 )";
 
 // pm_round(v): a float that is exactly representable in the 16-bit type, so that the device's rounding mode does not matter.
-constexpr std::string_view kRound = R"(
+constexpr std::string_view kRoundFunctions = R"(
 float pm_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
 vec2 pm_round(vec2 v) { return pm_unpack2(pm_pack2(v)); }
 vec4 pm_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
@@ -70,7 +70,7 @@ spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [44
 )";
 
 // pm_half(v): converts any argument to fp16.
-constexpr std::string_view kHalf = R"(
+constexpr std::string_view kFp16Conversions = R"(
 float16_t pm_half(float16_t v) { return v; }
 f16vec2 pm_half(f16vec2 v) { return v; }
 f16vec4 pm_half(f16vec4 v) { return v; }
@@ -96,7 +96,7 @@ constexpr std::string_view kFloatFunctions = R"(
 #define pm_from4(words) pm_unpack4(words)
 )";
 
-constexpr std::string_view kHalfFunctions = R"(
+constexpr std::string_view kFp16Functions = R"(
 #define afp float16_t
 #define afpvec2 f16vec2
 #define afpvec4 f16vec4
@@ -121,7 +121,7 @@ constexpr std::string_view kRoundingStores = R"(
 #define buffer_st2(buf, i, v) buf[i] = sfpvec2(pm_round(vec2(v)))
 #define buffer_st4(buf, i, v) buf[i] = sfpvec4(pm_round(vec4(v)))
 )";
-constexpr std::string_view kHalfStores = R"(
+constexpr std::string_view kFp16Stores = R"(
 #define buffer_st1(buf, i, v) buf[i] = pm_half(v)
 #define buffer_st2(buf, i, v) buf[i] = pm_half(v)
 #define buffer_st4(buf, i, v) buf[i] = pm_half(v)
@@ -197,7 +197,7 @@ constexpr std::string_view k16bitScalars = R"(
 )";
 
 // Copies between scalars and vectors of words, in terms of reading and writing a lane of the scalar array.
-constexpr std::string_view kLaneCopies = R"(
+constexpr std::string_view kPackedCopies = R"(
 #define buffer_cp1to4(buf, i, sbuf, si4) \
   do { \
     uvec4 pm_from_ = uvec4(si4), pm_lanes_; \
@@ -254,81 +254,85 @@ constexpr std::string_view kWordMatrix = R"(
 afpmat4 pm_from_mat(uvec2[4] m) { return afpmat4(pm_from4(m[0]), pm_from4(m[1]), pm_from4(m[2]), pm_from4(m[3])); }
 uvec2[4] pm_pack_mat(mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1]), pm_pack4(m[2]), pm_pack4(m[3])); }
 )";
-constexpr std::string_view kHalfWordMatrix = R"(
+constexpr std::string_view kFp16WordMatrix = R"(
 uvec2[4] pm_pack_mat(f16mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1]), pm_pack4(m[2]), pm_pack4(m[3])); }
 )";
 
-std::string matrices(const ShaderOptions& options) {
+std::string matrix_types(const ShaderOptions& options) {
   if (options.storage == Storage::fp32)
     return define("sfpmat4", "mat4") + define("sfp2afpmat4(m)", "pm_afp_mat(m)") + define("afp2sfpmat4(m)", "mat4(m)");
-  if (options.storage == Storage::fp16 && half_arithmetic(options))
+  if (options.storage == Storage::fp16 && has_fp16_arithmetic(options))
     return define("sfpmat4", "f16mat4") + define("sfp2afpmat4(m)", "pm_half(m)") + define("afp2sfpmat4(m)", "pm_half(m)");
-  return std::string(kWordMatrix) + std::string(half_arithmetic(options) ? kHalfWordMatrix : "");
+  return std::string(kWordMatrix) + std::string(has_fp16_arithmetic(options) ? kFp16WordMatrix : "");
 }
 
-std::string types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
+std::string storage_types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
   return define("sfp", sfp) + define("sfpvec2", sfpvec2) + define("sfpvec4", sfpvec4);
 }
 
 // Conversions before a packed store: none with fp16 arithmetic, else to float.
-std::string packed_values(const ShaderOptions& options) {
-  if (half_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
+std::string packed_store_conversions(const ShaderOptions& options) {
+  if (has_fp16_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
   return define("pm_value1(v)", "float(v)") + define("pm_value2(v)", "vec2(v)") + define("pm_value4(v)", "vec4(v)");
 }
 
-std::string packed(const ShaderOptions& options) {
+std::string packed_storage(const ShaderOptions& options) {
   const auto scalars = is_2024(options) ? kFloatScalars : bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
   const auto sfp = is_2024(options) ? "float" : bf16_in_16bit(options) ? "uint16_t" : "uint";
-  const std::string copies(is_2024(options) ? "" : kLaneCopies);
-  return types(sfp, "uint", "uvec2") + packed_values(options) + std::string(kPackedVectors) + std::string(scalars) + copies;
+  const std::string copies(is_2024(options) ? "" : kPackedCopies);
+  return storage_types(sfp, "uint", "uvec2") + packed_store_conversions(options) + std::string(kPackedVectors) + std::string(scalars) +
+         copies;
 }
 
-std::string plain(const ShaderOptions& options) {
+std::string plain_storage(const ShaderOptions& options) {
   std::string text(kPlainBuffers);
   switch (options.storage) {
     case Storage::fp32:
-      return text + types("float", "vec2", "vec4") + std::string(kPlainStores);
+      return text + storage_types("float", "vec2", "vec4") + std::string(kPlainStores);
     case Storage::bf16:
-      return text + types("bfloat16_t", "bf16vec2", "bf16vec4") + std::string(kRoundingStores);
+      return text + storage_types("bfloat16_t", "bf16vec2", "bf16vec4") + std::string(kRoundingStores);
     default:
-      return text + types("float16_t", "f16vec2", "f16vec4") + std::string(half_arithmetic(options) ? kHalfStores : kRoundingStores);
+      return text + storage_types("float16_t", "f16vec2", "f16vec4") +
+             std::string(has_fp16_arithmetic(options) ? kFp16Stores : kRoundingStores);
   }
 }
 
 // --- Shared memory
 
 // Types in shared memory (lfp), and conversions from storage (sm) and to and from the arithmetic type. `$` is the operand.
-struct LocalMemory {
+struct SharedMemoryTypes {
   std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
 };
 
-LocalMemory local_memory(const ShaderOptions& options) {
+SharedMemoryTypes shared_memory_types(const ShaderOptions& options) {
   if (options.storage == Storage::fp32) return {"float", "vec4", "$", "$", "pm_afp1($)", "pm_afp4($)", "float($)", "vec4($)"};
   if (options.storage == Storage::bf16)
     return {"bfloat16_t", "bf16vec4", "$", "$", "float($)", "vec4($)", "bfloat16_t(pm_round(float($)))", "bf16vec4(pm_round(vec4($)))"};
   if (is_packed(options)) return {"float", "uvec2", "$", "$", "pm_afp1($)", "pm_from4($)", "float($)", "pm_pack4(pm_value4($))"};
-  if (half_uniform(options)) return {"float16_t", "f16vec4", "$", "$", "$", "$", "pm_half($)", "pm_half($)"};
-  if (half_arithmetic(options) && options.int64)
+  if (has_fp16_uniform(options)) return {"float16_t", "f16vec4", "$", "$", "$", "$", "pm_half($)", "pm_half($)"};
+  if (has_fp16_arithmetic(options) && options.int64)
     return {"float",    "uint64_t",           "float($)", "pack64(pm_pack4($))", "pm_half($)", "pm_half_from4(unpack32($))",
             "float($)", "pack64(pm_pack4($))"};
-  if (half_arithmetic(options))
+  if (has_fp16_arithmetic(options))
     return {"float", "uvec2", "float($)", "pm_pack4($)", "pm_half($)", "pm_half_from4($)", "float($)", "pm_pack4($)"};
   return {"float", "uvec2", "float($)", "pm_pack4(vec4($))", "float($)", "pm_unpack4($)", "float($)", "pm_pack4(vec4($))"};
 }
 
-std::string define_of(std::string_view name, std::string_view form, std::string_view value) {
-  std::string text(form);
+std::string define_from_pattern(std::string_view name, std::string_view pattern, std::string_view value) {
+  std::string text(pattern);
   return define(name, text.replace(text.find('$'), 1, value));
 }
 
-std::string local(const ShaderOptions& options) {
-  const LocalMemory local = local_memory(options);
-  std::string text = define("lfp", local.lfp) + define("lfpvec4", local.lfpvec4) + define_of("lfp2afp(v)", local.to_afp, "(v)") +
-                     define_of("lfp2afpvec4(v)", local.to_afpvec4, "(v)") + define_of("afp2lfp(v)", local.from_afp, "(v)") +
-                     define_of("afp2lfpvec4(v)", local.from_afpvec4, "(v)");
+std::string shared_memory_macros(const ShaderOptions& options) {
+  const SharedMemoryTypes types = shared_memory_types(options);
+  std::string text = define("lfp", types.lfp) + define("lfpvec4", types.lfpvec4) + define_from_pattern("lfp2afp(v)", types.to_afp, "(v)") +
+                     define_from_pattern("lfp2afpvec4(v)", types.to_afpvec4, "(v)") +
+                     define_from_pattern("afp2lfp(v)", types.from_afp, "(v)") +
+                     define_from_pattern("afp2lfpvec4(v)", types.from_afpvec4, "(v)");
   if (!is_packed(options))
-    text += define_of("buffer_sm1(buf, i)", local.sm1, "buf[i]") + define_of("buffer_sm4(buf, i)", local.sm4, "buf[i]");
-  if (is_2024(options)) text += define_of("sfp2lfp(v)", local.sm1, "(v)") + define_of("sfp2lfpvec4(v)", local.sm4, "(v)");
+    text += define_from_pattern("buffer_sm1(buf, i)", types.sm1, "buf[i]") + define_from_pattern("buffer_sm4(buf, i)", types.sm4, "buf[i]");
+  if (is_2024(options))
+    text += define_from_pattern("sfp2lfp(v)", types.sm1, "(v)") + define_from_pattern("sfp2lfpvec4(v)", types.sm4, "(v)");
   return text;
 }
 
@@ -336,16 +340,17 @@ std::string local(const ShaderOptions& options) {
 
 std::string float_bits(const ShaderOptions& options) {
   const std::string bits(is_bf16(options) ? "pm_bfloat_" : "pm_half_");
-  std::string text(kBits);
+  std::string text(kBitConversions);
   text += define("pm_bits2", bits + "bits2") + define("pm_unpack2", bits + "unpack2");
-  text += kWords;
-  text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRound;
-  if (half_arithmetic(options)) text += std::string(kHalfWords) + std::string(kHalf);
-  return text + std::string(half_arithmetic(options) ? kHalfFunctions : kFloatFunctions);
+  text += kPacking;
+  text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRoundFunctions;
+  if (has_fp16_arithmetic(options)) text += std::string(kFp16Packing) + std::string(kFp16Conversions);
+  return text + std::string(has_fp16_arithmetic(options) ? kFp16Functions : kFloatFunctions);
 }
 
 std::string float_family(const ShaderOptions& options) {
-  return (is_packed(options) ? packed(options) : plain(options)) + std::string(kRawCopies) + matrices(options) + local(options);
+  return (is_packed(options) ? packed_storage(options) : plain_storage(options)) + std::string(kRawCopies) + matrix_types(options) +
+         shared_memory_macros(options);
 }
 
 }  // namespace pumice

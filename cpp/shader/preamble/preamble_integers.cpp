@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kLanes = R"(
+constexpr std::string_view kIntPacking = R"(
 #define packInt4x8(v) pm_pack_bytes(ivec4(v))
 #define unpackInt4x8(v) pm_unpack_bytes(int(v))
 #define packInt2x16(v) pm_pack_shorts(ivec2(v))
@@ -28,7 +28,7 @@ ivec2 pm_unpack_shorts(int word) { return ivec2(word << 16, word) >> 16; }
 )";
 
 // Float conversions round to nearest, ties away from zero; NaN gives 0.
-constexpr std::string_view kRounding = R"(
+constexpr std::string_view kFloatToInt8 = R"(
 #define float2int8(v) pm_float2int8(vec4(float(v))).x
 #define float2int8vec4(v) pm_float2int8(vec4(v))
 ivec4 pm_float2int8(vec4 v) {
@@ -77,7 +77,7 @@ constexpr std::string_view kInt8Elements = R"(
 #define i8buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
 )";
 
-constexpr std::string_view kInt8Lanes = R"(
+constexpr std::string_view kInt8Packed = R"(
 #define sint8 int
 int pm_byte_shift_;
 uint pm_byte_word(uint i) { pm_byte_shift_ = int(i & 3u) << 3; return i >> 2; }
@@ -119,7 +119,7 @@ uint pm_short_keep(uint i) { return pm_short_at_ = i; }
 #define lint162aint16vec4(v) aint16vec4(v)
 )";
 
-constexpr std::string_view kInt16Lanes = R"(
+constexpr std::string_view kInt16Packed = R"(
 #define sint16 int
 #define sint16vec4 ivec2
 #define lint16 int
@@ -155,21 +155,21 @@ std::string int16_types(std::string_view stored, std::string_view stored4, std::
 }
 
 // Returns the sint16 family. Without shaderInt16, 16-bit types are storage-only, so arithmetic uses int.
-std::string int16(const ShaderOptions& options) {
+std::string int16_family(const ShaderOptions& options) {
   const bool any = options.int16_storage || options.int16_packed;
   std::string text(any && options.int16 ? kShortArithmetic : kIntArithmetic);
   if (options.int16_storage && options.int16)
     return text + int16_types("int16_t", "i16vec4", "int16_t", "i16vec4") + std::string(kInt16Elements);
   if (options.int16_storage) return text + int16_types("int16_t", "i16vec4", "int", "ivec4") + std::string(kInt16Elements);
-  if (options.int16_packed) return text + std::string(kInt16Lanes);
+  if (options.int16_packed) return text + std::string(kInt16Packed);
   return text + int16_types("int", "ivec4", "int", "ivec4") + std::string(kInt16Elements);
 }
 
 }  // namespace
 
 std::string integer_family(const ShaderOptions& options) {
-  return std::string(kLanes) + std::string(kRounding) + std::string(options.int8_storage ? kInt8Elements : kInt8Lanes) +
-         std::string(kInt8) + int16(options);
+  return std::string(kIntPacking) + std::string(kFloatToInt8) + std::string(options.int8_storage ? kInt8Elements : kInt8Packed) +
+         std::string(kInt8) + int16_family(options);
 }
 
 }  // namespace pumice

@@ -10,10 +10,10 @@ namespace pumice {
 namespace {
 
 // Returns the name in "#define name...", "type name(...)", "struct name {" or "type name;"
-std::string_view name_of(std::string_view text) {
-  const auto words = words_of(text.substr(0, text.find_first_of("({;", text.starts_with('#') ? text.find("define") + 8 : 0)));
-  if (text.starts_with('#')) return words.size() > 1 ? words[1] : std::string_view();
-  return words.empty() ? std::string_view() : words.back();
+std::string_view item_name(std::string_view text) {
+  const auto identifiers = find_identifiers(text.substr(0, text.find_first_of("({;", text.starts_with('#') ? text.find("define") + 8 : 0)));
+  if (text.starts_with('#')) return identifiers.size() > 1 ? identifiers[1] : std::string_view();
+  return identifiers.empty() ? std::string_view() : identifiers.back();
 }
 
 std::string_view first_line(std::string_view text) {
@@ -36,28 +36,28 @@ size_t item_length(std::string_view text) {
 
 }  // namespace
 
-CatalogueItems::CatalogueItems(std::string catalogue) : text_(std::move(catalogue)) {
+PreambleLibrary::PreambleLibrary(std::string library_source) : text_(std::move(library_source)) {
   for (std::string_view rest = text_; !rest.empty();) {
     const std::string_view line = first_line(rest);
-    const bool skipped = line == "\n" || line.starts_with("//");
-    const std::string_view text = rest.substr(0, skipped ? line.size() : item_length(rest));
-    if (!skipped) items_.push_back({name_of(text), text, words_of(text)});
+    const bool is_skipped = line == "\n" || line.starts_with("//");
+    const std::string_view text = rest.substr(0, is_skipped ? line.size() : item_length(rest));
+    if (!is_skipped) items_.push_back({item_name(text), text, find_identifiers(text)});
     rest.remove_prefix(text.size());
   }
   for (size_t i = 0; i < items_.size(); ++i) by_name_.emplace(items_[i].name, i);
 }
 
-std::string CatalogueItems::used(const std::vector<std::string_view>& words) const {
+std::string PreambleLibrary::selected(const std::vector<std::string_view>& identifiers) const {
   std::vector<bool> is_used(items_.size(), false);
-  std::vector<std::string_view> open(words);
-  while (!open.empty()) {
-    const auto [begin, end] = by_name_.equal_range(open.back());
-    open.pop_back();
+  std::vector<std::string_view> pending(identifiers);
+  while (!pending.empty()) {
+    const auto [begin, end] = by_name_.equal_range(pending.back());
+    pending.pop_back();
     for (auto found = begin; found != end; ++found) {
       if (is_used[found->second]) continue;
       is_used[found->second] = true;
-      const auto& more = items_[found->second].words;
-      open.insert(open.end(), more.begin(), more.end());
+      const auto& more = items_[found->second].identifiers;
+      pending.insert(pending.end(), more.begin(), more.end());
     }
   }
   std::string text;

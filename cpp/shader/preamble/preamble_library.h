@@ -9,20 +9,20 @@
 namespace pumice {
 
 // The items of a catalogue: a #define with its continuation lines, or a function, structure or variable.
-class CatalogueItems {
+class PreambleLibrary {
  public:
-  explicit CatalogueItems(std::string catalogue);
-  CatalogueItems(const CatalogueItems&) = delete;  // items refer to text_
-  CatalogueItems& operator=(const CatalogueItems&) = delete;
+  explicit PreambleLibrary(std::string library_source);
+  PreambleLibrary(const PreambleLibrary&) = delete;  // items refer to text_
+  PreambleLibrary& operator=(const PreambleLibrary&) = delete;
   const std::string& text() const { return text_; }
-  // Returns the items named in `words` and their transitive dependencies, in catalogue order. Overloads share a name and are included
+  // Returns the items named in `identifiers` and their transitive dependencies, in catalogue order. Overloads share a name and are included
   // together.
-  std::string used(const std::vector<std::string_view>& words) const;
+  std::string selected(const std::vector<std::string_view>& identifiers) const;
 
  private:
   struct Item {
     std::string_view name, text;
-    std::vector<std::string_view> words;
+    std::vector<std::string_view> identifiers;
   };
 
   const std::string text_;

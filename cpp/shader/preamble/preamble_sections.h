@@ -15,7 +15,7 @@ inline bool is_packed(const ShaderOptions& options) {
   return options.storage == Storage::fp16_packed || options.storage == Storage::bf16_packed;
 }
 // bfloat16 has no native arithmetic.
-inline bool half_arithmetic(const ShaderOptions& options) {
+inline bool has_fp16_arithmetic(const ShaderOptions& options) {
   return options.fp16_arithmetic && !is_bf16(options);
 }
 inline bool is_2024(const ShaderOptions& options) {
@@ -28,8 +28,8 @@ std::string define(std::string_view name, std::string_view text);
 std::string float_bits(const ShaderOptions& options);    // conversion to and from 16-bit float bits, with rounding
 std::string float_family(const ShaderOptions& options);  // the types sfp, afp and lfp
 std::string integer_family(const ShaderOptions& options);
-std::string wide_family(const ShaderOptions& options,
-                        bool declared);                  // year_2024 only: vec8; declared: the shader declares a struct sfpvec8
+std::string vec8_family(const ShaderOptions& options,
+                        bool declares_vec8);             // year_2024 only: vec8; declared: the shader declares a struct sfpvec8
 std::string image_family(const ShaderOptions& options);  // year_2024 only
 
 }  // namespace pumice

@@ -3,29 +3,30 @@
 namespace pumice {
 namespace {
 
-struct Facts {
+struct ScalarInfo {
   std::string_view name;
   uint32_t bytes;
 };
 
 // Name and bytes of each ScalarType, in enum order.
-constexpr Facts kFacts[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},   {"uint8", 1}, {"int16", 2},
-                            {"uint16", 2},  {"int32", 4},    {"uint32", 4},  {"int64", 8},   {"uint64", 8}, {"other", 4}};
+constexpr ScalarInfo kScalars[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},
+                                   {"uint8", 1},   {"int16", 2},    {"uint16", 2},  {"int32", 4},   {"uint32", 4},
+                                   {"int64", 8},   {"uint64", 8},   {"other", 4}};
 
 }  // namespace
 
 std::string_view name(ScalarType scalar) {
-  return kFacts[static_cast<size_t>(scalar)].name;
+  return kScalars[static_cast<size_t>(scalar)].name;
 }
 
 uint32_t bytes(ScalarType scalar) {
-  return kFacts[static_cast<size_t>(scalar)].bytes;
+  return kScalars[static_cast<size_t>(scalar)].bytes;
 }
 
-ScalarType scalar_of(DType dtype) {
+ScalarType to_scalar_type(DType dtype) {
   if (dtype == DType::bool_) return ScalarType::uint8;
   for (size_t i = 0; i < static_cast<size_t>(ScalarType::other); ++i)
-    if (kFacts[i].name == name(dtype)) return static_cast<ScalarType>(i);
+    if (kScalars[i].name == name(dtype)) return static_cast<ScalarType>(i);
   return ScalarType::other;
 }
 

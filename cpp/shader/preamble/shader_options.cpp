@@ -13,17 +13,17 @@ constexpr std::array<std::string_view, 2> kGenerationNames{"current", "2024"};
 const std::set<std::string> kSubgroupNames{"basic", "vote", "ballot", "shuffle"};
 
 template <typename Names>
-std::string list_of(const Names& names) {
+std::string join_names(const Names& names) {
   std::string text;
   for (const auto& name : names) text += (text.empty() ? "" : ", ") + std::string(name);
   return text;
 }
 
 template <typename Enum, typename Names>
-Enum from_name(std::string_view what, const Names& names, std::string_view name) {
+Enum parse_enum(std::string_view option_name, const Names& names, std::string_view name) {
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i] == name) return static_cast<Enum>(i);
-  throw UnsupportedError("unknown " + std::string(what) + " '" + std::string(name) + "': expected one of " + list_of(names));
+  throw UnsupportedError("unknown " + std::string(option_name) + " '" + std::string(name) + "': expected one of " + join_names(names));
 }
 
 bool is_macro_name(std::string_view name) {
@@ -38,7 +38,7 @@ std::string_view name(Storage storage) {
 }
 
 Storage storage_from_name(std::string_view name) {
-  return from_name<Storage>("storage", kStorageNames, name);
+  return parse_enum<Storage>("storage", kStorageNames, name);
 }
 
 std::string_view name(Generation generation) {
@@ -46,7 +46,7 @@ std::string_view name(Generation generation) {
 }
 
 Generation generation_from_name(std::string_view name) {
-  return from_name<Generation>("generation", kGenerationNames, name);
+  return parse_enum<Generation>("generation", kGenerationNames, name);
 }
 
 Profile::Profile(Macros macros) {
@@ -72,7 +72,7 @@ void check_options(const ShaderOptions& options) {
     throw UnsupportedError("subgroup: the current generation of the extension has no NCNN_subgroup macros, expected generation '2024'");
   for (const auto& operation : options.subgroup)
     if (!kSubgroupNames.contains(operation))
-      throw UnsupportedError("unknown subgroup operation '" + operation + "': expected some of " + list_of(kSubgroupNames));
+      throw UnsupportedError("unknown subgroup operation '" + operation + "': expected some of " + join_names(kSubgroupNames));
 }
 
 }  // namespace pumice

@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-struct TextFacts;
+struct SourceFacts;
 
 enum class Storage : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
 
@@ -70,11 +70,11 @@ struct ShaderOptions {
 
   bool debug = false;  // checks storage buffer accesses against the bound ranges
 
-  bool bounds_texels = false;  // clamps infinities and NaNs before storing fp16 texels: Quirk::texel_overflow
+  bool clamps_texels = false;  // clamps infinities and NaNs before storing fp16 texels: Quirk::texel_overflow
 
-  bool guard_declared = false;   // adds the guard even if the source declares a local size: for user kernels
-  bool every_extension = false;  // includes the extensions of types that the source does not use: for the engine's kernels
-  bool source_lines = false;     // emits line numbers in the SPIR-V: for loop_places(), not for compile()
+  bool guard_declared = false;  // adds the guard even if the source declares a local size: for user kernels
+  bool all_extensions = false;  // includes the extensions of types that the source does not use: for the engine's kernels
+  bool source_lines = false;    // emits line numbers in the SPIR-V: for find_loop_locations(), not for compile()
 
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
   Profile profile;       // macros of a device, or given as a dict
@@ -92,8 +92,8 @@ using Macros = std::vector<std::pair<std::string, std::string>>;
 // stores and conversions, psc(), the profile's macros. Goes between #version and the shader's source. Pure.
 std::string preamble(const ShaderOptions& options);
 
-// Returns only the part of the preamble that `texts` use.
-std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const TextFacts>>& texts);
+// Returns only the part of the preamble that `sources` use.
+std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const SourceFacts>>& sources);
 
 // Returns the GLSL extensions of a storage mode that some compilers lack, and the subset that this glslang lacks (loads it if there are
 // any).

@@ -10,9 +10,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kShownColumns = 200;  // maximum number of columns shown per line
-constexpr size_t kShownText = 500;     // maximum number of characters of a message that quotes the shader
-constexpr size_t kShownMessages = 20;  // maximum number of messages, because locating each takes time
+constexpr size_t kMaxColumns = 200;        // maximum number of columns shown per line
+constexpr size_t kMaxMessageLength = 500;  // maximum number of characters of a message that quotes the shader
+constexpr size_t kMaxMessages = 20;        // maximum number of messages, because locating each takes time
 
 // A position as the compiler reports it.
 struct Position {
@@ -20,7 +20,7 @@ struct Position {
   size_t line = 0;
 };
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trim(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
@@ -34,7 +34,7 @@ std::optional<size_t> parse_line(std::string_view digits) {
 }
 
 // Removes "file:line: " from the front; file names from #line may contain colons.
-std::optional<Position> take_position(std::string_view& text) {
+std::optional<Position> parse_position(std::string_view& text) {
   for (size_t colon = text.find(':'); colon != std::string_view::npos; colon = text.find(':', colon + 1)) {
     const size_t end = text.find(": ", colon + 1);
     if (end == std::string_view::npos) return {};
@@ -48,7 +48,7 @@ std::optional<Position> take_position(std::string_view& text) {
 }
 
 // Returns the token that a message is about: "'q' : undeclared identifier" or "... unexpected '}', expecting ...".
-std::string_view subject(std::string_view text) {
+std::string_view find_subject_token(std::string_view text) {
   const size_t from = text.starts_with("'") && !text.starts_with("'' ") ? 0 : text.find("unexpected '");
   if (from == std::string_view::npos) return {};
   const size_t open = text.find('\'', from);
@@ -62,31 +62,31 @@ bool has_token(std::string_view line, std::string_view token) {
 
 // Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; then the one with the token
 // is returned, else the last.
-std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
+std::optional<size_t> find_physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
   const auto lines = source_lines(text);
   std::optional<size_t> found;
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string_view here = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(here.size() + 1, text.size()));
+    const std::string_view current = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(current.size() + 1, text.size()));
     if (lines[i].line != line || lines[i].file != file) continue;
     found = i + 1;
-    if (has_token(here, token)) break;
+    if (has_token(current, token)) break;
   }
   return found;
 }
 
 std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position, std::string_view token) {
-  const auto own = sources.by_alias(position.file);
+  const auto file_index = sources.find_by_alias(position.file);
   for (size_t i = 0; i < sources.files().size(); ++i) {
-    if (own && *own != i) continue;
+    if (file_index && *file_index != i) continue;
     const std::string& text = sources.files()[i].text;
-    if (const auto line = physical_line(text, own ? "" : position.file, position.line, token)) return line_text(text, *line);
+    if (const auto line = find_physical_line(text, file_index ? "" : position.file, position.line, token)) return get_line(text, *line);
   }
   return {};
 }
 
 // Returns the offset of the token as a whole word, else of its first occurrence, else of the first nonblank character.
-size_t column_of(std::string_view line, std::string_view token) {
+size_t find_column(std::string_view line, std::string_view token) {
   for (const Token& candidate : tokenize(line))
     if (!token.empty() && candidate.text == token) return candidate.offset;
   const size_t found = token.empty() ? std::string_view::npos : line.find(token);
@@ -95,10 +95,10 @@ size_t column_of(std::string_view line, std::string_view token) {
 }
 
 // Returns the line with a caret below the column. A long line is cropped around the column.
-std::string marked_line(std::string_view line, size_t column) {
-  if (line.size() > kShownColumns) {
-    const size_t first = std::min(column - std::min(column, kShownColumns / 2), line.size() - kShownColumns);
-    line = line.substr(first, kShownColumns);
+std::string format_line_with_caret(std::string_view line, size_t column) {
+  if (line.size() > kMaxColumns) {
+    const size_t first = std::min(column - std::min(column, kMaxColumns / 2), line.size() - kMaxColumns);
+    line = line.substr(first, kMaxColumns);
     column -= first;
   }
   std::string caret(line.substr(0, column));
@@ -108,58 +108,59 @@ std::string marked_line(std::string_view line, size_t column) {
 }
 
 // If the source ends too early, glslang reports the word that it appends; the position is then moved to the last line.
-Position within(const SourceSet& sources, Position position, std::string& text) {
-  const auto own = sources.by_alias(position.file);
-  if (!own) return position;
-  std::string_view file = trimmed(sources.files()[*own].text);
-  file = std::string_view(sources.files()[*own].text)
-             .substr(0, static_cast<size_t>(file.data() + file.size() - sources.files()[*own].text.data()));
+Position clamp_to_source(const SourceSet& sources, Position position, std::string& text) {
+  const auto file_index = sources.find_by_alias(position.file);
+  if (!file_index) return position;
+  std::string_view file = trim(sources.files()[*file_index].text);
+  file = std::string_view(sources.files()[*file_index].text)
+             .substr(0, static_cast<size_t>(file.data() + file.size() - sources.files()[*file_index].text.data()));
   const size_t last = static_cast<size_t>(std::ranges::count(file, '\n')) + 1;
-  constexpr std::string_view kAdded = "unexpected INT";
-  if (const size_t found = text.find(kAdded); found != std::string::npos && position.line > last) {
-    text.replace(found, kAdded.size(), "unexpected end of the text");
+  constexpr std::string_view kAppendedWord = "unexpected INT";
+  if (const size_t found = text.find(kAppendedWord); found != std::string::npos && position.line > last) {
+    text.replace(found, kAppendedWord.size(), "unexpected end of the text");
     position.line = last;
   }
   return position;
 }
 
-bool says_nothing(std::string_view text) {
+bool is_summary_line(std::string_view text) {
   return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos;
 }
 
-std::string translated(std::string_view text, const SourceSet& sources) {
-  if (const auto position = take_position(text)) {
-    std::string said(text);
-    const Position place = within(sources, *position, said);
-    const std::string token(subject(said));
-    if (said.find("nameless block contains a member that already has a name") != std::string::npos) said += shared_member(sources, token);
-    return message_at(sources, place.file, place.line, token, said);
+std::string translate_message(std::string_view text, const SourceSet& sources) {
+  if (const auto position = parse_position(text)) {
+    std::string message_text(text);
+    const Position location = clamp_to_source(sources, *position, message_text);
+    const std::string token(find_subject_token(message_text));
+    if (message_text.find("nameless block contains a member that already has a name") != std::string::npos)
+      message_text += describe_shared_member(sources, token);
+    return format_message_at(sources, location.file, location.line, token, message_text);
   }
   if (text.find("Missing entry point") != std::string_view::npos) text = "there is no main(): a shader has one, void main() { ... }";
-  return sources.files().front().name + ": " + std::string(trimmed(text));
+  return sources.files().front().name + ": " + std::string(trim(text));
 }
 
 }  // namespace
 
-std::string shown_name(const SourceSet& sources, std::string_view file) {
-  const auto own = sources.by_alias(file);
-  return own ? sources.files()[*own].name : std::string(file);
+std::string display_name(const SourceSet& sources, std::string_view file) {
+  const auto file_index = sources.find_by_alias(file);
+  return file_index ? sources.files()[*file_index].name : std::string(file);
 }
 
-std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
-  const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";
-  text = trimmed(text);
-  if (text.starts_with("'' :")) text = trimmed(text.substr(4));
+std::string format_message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
+  const std::string location = display_name(sources, file) + ":" + std::to_string(line) + ":";
+  text = trim(text);
+  if (text.starts_with("'' :")) text = trim(text.substr(4));
   if (text == "memory exhausted") text = "brackets, operators or statements nest too deeply within each other";
-  const std::string shortened = std::string(text.substr(0, kShownText)) + (text.size() > kShownText ? " ..." : "");
+  const std::string shortened = std::string(text.substr(0, kMaxMessageLength)) + (text.size() > kMaxMessageLength ? " ..." : "");
   text = shortened;
   const auto found = find_line(sources, {file, line}, token);
-  if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
-  const size_t column = column_of(*found, token);
-  return place + std::to_string(column + 1) + ": " + std::string(text) + marked_line(*found, column);
+  if (!found || trim(*found).empty()) return location + " " + std::string(text);
+  const size_t column = find_column(*found, token);
+  return location + std::to_string(column + 1) + ": " + std::string(text) + format_line_with_caret(*found, column);
 }
 
-std::string whole_characters(std::string text) {
+std::string sanitize_text(std::string text) {
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
     const size_t length = first < 0x20                    ? (first == '\n' || first == '\t' ? 1 : 0)
@@ -168,10 +169,10 @@ std::string whole_characters(std::string text) {
                           : first >= 0xe0 && first < 0xf0 ? 3
                           : first >= 0xc2 && first < 0xe0 ? 2
                                                           : 0;
-    bool whole = length > 0 && i + length <= text.size();
-    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-    if (!whole) text[i] = '?';
-    i += whole ? length : 1;
+    bool is_valid = length > 0 && i + length <= text.size();
+    for (size_t k = 1; is_valid && k < length; ++k) is_valid = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    if (!is_valid) text[i] = '?';
+    i += is_valid ? length : 1;
   }
   return text;
 }
@@ -179,33 +180,34 @@ std::string whole_characters(std::string text) {
 Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
   Diagnostics result;
   std::vector<std::string>* last = nullptr;
-  size_t more = 0;
+  size_t num_omitted = 0;
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(line.size() + 1, log.size()));
-    if (trimmed(line).empty() || says_nothing(line)) continue;
-    if (result.errors.size() + result.warnings.size() >= kShownMessages) {
-      ++more;
+    if (trim(line).empty() || is_summary_line(line)) continue;
+    if (result.errors.size() + result.warnings.size() >= kMaxMessages) {
+      ++num_omitted;
       continue;
     }
     if (line.starts_with("ERROR: "))
-      (last = &result.errors)->push_back(translated(line.substr(7), sources));
+      (last = &result.errors)->push_back(translate_message(line.substr(7), sources));
     else if (line.starts_with("WARNING: "))
-      (last = &result.warnings)->push_back(translated(line.substr(9), sources));
+      (last = &result.warnings)->push_back(translate_message(line.substr(9), sources));
     else if (last)
       last->back() += "\n" + std::string(line);
     else
-      (last = &result.errors)->push_back(translated(line, sources));
+      (last = &result.errors)->push_back(translate_message(line, sources));
   }
-  for (auto& warning : result.warnings) warning = whole_characters(std::move(warning));
-  if (more > 0) (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(more) + " lines more");
+  for (auto& warning : result.warnings) warning = sanitize_text(std::move(warning));
+  if (num_omitted > 0)
+    (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(num_omitted) + " lines more");
   return result;
 }
 
-ShaderCompileError compile_error(std::vector<std::string> messages) {
+ShaderCompileError make_compile_error(std::vector<std::string> messages) {
   if (messages.empty()) messages = {"the shader compiler failed without a message"};
   std::string text;
-  for (auto& message : messages) text += (text.empty() ? "" : "\n") + (message = whole_characters(std::move(message)));
+  for (auto& message : messages) text += (text.empty() ? "" : "\n") + (message = sanitize_text(std::move(message)));
   return {text, std::move(messages)};
 }
 

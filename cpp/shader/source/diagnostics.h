@@ -18,14 +18,14 @@ struct Diagnostics {
 Diagnostics parse_log(std::string_view log, const SourceSet& sources);
 
 // Formats one message at a token in line `line` of `file`, both as the compiler reports them (an alias or a name from #line).
-std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text);
+std::string format_message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text);
 
 // Returns the user's name for a file from the compiler's name.
-std::string shown_name(const SourceSet& sources, std::string_view file);
+std::string display_name(const SourceSet& sources, std::string_view file);
 
 // Replaces bytes that are not valid UTF-8, and control characters other than tab and newline, with '?'.
-std::string whole_characters(std::string text);
+std::string sanitize_text(std::string text);
 
-ShaderCompileError compile_error(std::vector<std::string> messages);
+ShaderCompileError make_compile_error(std::vector<std::string> messages);
 
 }  // namespace pumice

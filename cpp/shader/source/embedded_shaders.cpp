@@ -17,61 +17,61 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::span<const EmbeddedShader> table() {
+std::span<const EmbeddedShader> embedded_table() {
   return {kEmbeddedShaders, kEmbeddedShaderCount};
 }
 
-std::string text_of(const fs::path& file) {
+std::string read_file(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Error("PUMICE_SHADERS: '" + file.string() + "' cannot be read");
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 // Reads the files in the folder PUMICE_SHADERS, by the path of the embedded shader that each replaces.
-std::map<std::string, std::string, std::less<>> read_replacements() {
+std::map<std::string, std::string, std::less<>> read_overrides() {
   const char* const folder = std::getenv("PUMICE_SHADERS");
-  std::map<std::string, std::string, std::less<>> texts;
-  if (!folder || !*folder) return texts;
+  std::map<std::string, std::string, std::less<>> overrides_by_path;
+  if (!folder || !*folder) return overrides_by_path;
   if (!fs::is_directory(folder)) throw Error("PUMICE_SHADERS: a folder expected; given '" + std::string(folder) + "'");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
     const std::string path = entry.path().lexically_relative(folder).generic_string();
-    if (std::ranges::find(table(), path, &EmbeddedShader::path) == table().end())
+    if (std::ranges::find(embedded_table(), path, &EmbeddedShader::path) == embedded_table().end())
       throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds '" + path + "', which is the path of no embedded shader");
-    texts.emplace(path, text_of(entry.path()));
+    overrides_by_path.emplace(path, read_file(entry.path()));
   }
-  if (texts.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds no file");
+  if (overrides_by_path.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds no file");
   std::string names;
-  for (const auto& [path, text] : texts) names += (names.empty() ? "" : ", ") + path;
+  for (const auto& [path, text] : overrides_by_path) names += (names.empty() ? "" : ", ") + path;
   log(LogLevel::warning, "PUMICE_SHADERS: the engine's own " + names + " replaced by files of '" + std::string(folder) + "'");
-  return texts;
+  return overrides_by_path;
 }
 
 // Read once per process, because compiled kernels keep their source.
-const std::map<std::string, std::string, std::less<>>& replacements() {
-  static const auto texts = read_replacements();
-  return texts;
+const std::map<std::string, std::string, std::less<>>& overrides() {
+  static const auto overrides_by_path = read_overrides();
+  return overrides_by_path;
 }
 
 }  // namespace
 
 std::optional<std::string_view> find_embedded_shader(std::string_view path) {
-  if (const auto own = replacements().find(path); own != replacements().end()) return own->second;
-  const auto found = std::ranges::find(table(), path, &EmbeddedShader::path);
-  if (found == table().end()) return {};
+  if (const auto override_ = overrides().find(path); override_ != overrides().end()) return override_->second;
+  const auto found = std::ranges::find(embedded_table(), path, &EmbeddedShader::path);
+  if (found == embedded_table().end()) return {};
   return found->text;
 }
 
 std::string_view embedded_shader(std::string_view path) {
   if (const auto text = find_embedded_shader(path)) return *text;
-  std::string known;
-  for (const auto& shader : table()) known += (known.empty() ? "" : ", ") + std::string(shader.path);
-  throw Error("no embedded shader '" + std::string(path) + "'; there are: " + known);
+  std::string available;
+  for (const auto& shader : embedded_table()) available += (available.empty() ? "" : ", ") + std::string(shader.path);
+  throw Error("no embedded shader '" + std::string(path) + "'; there are: " + available);
 }
 
 std::vector<std::string_view> embedded_shaders() {
   std::vector<std::string_view> paths;
-  for (const auto& shader : table()) paths.push_back(shader.path);
+  for (const auto& shader : embedded_table()) paths.push_back(shader.path);
   return paths;
 }
 

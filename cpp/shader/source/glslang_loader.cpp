@@ -14,7 +14,7 @@ namespace pumice {
 namespace {
 
 // Returns the folder of the module that contains this code; symlinks are resolved.
-std::filesystem::path own_folder() {
+std::filesystem::path module_folder() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&glslang_version), &info) || !info.dli_fname) return {};
   std::error_code unknown;
@@ -30,16 +30,16 @@ Error load_error(const std::string& detail) {
 [[noreturn]] void throw_load_error(const std::string& detail) {
   rlimit space{};
   const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
-  const auto says = [&](const char* text) { return detail.find(text) != std::string::npos; };
-  const bool is_full =
-      says("annot allocate memory") || (is_limited && (says("failed to map") || says("cannot map") || says("cannot create")));
-  if (!is_full) throw load_error(detail);
+  const auto contains = [&](const char* text) { return detail.find(text) != std::string::npos; };
+  const bool is_fully_connected = contains("annot allocate memory") ||
+                                  (is_limited && (contains("failed to map") || contains("cannot map") || contains("cannot create")));
+  if (!is_fully_connected) throw load_error(detail);
   throw OutOfMemoryError(std::string(load_error(detail).what()) +
                          (is_limited ? "; the process may have " + std::to_string(space.rlim_cur >> 20) + " MiB of address space" : ""));
 }
 
 const PumiceGlslang& load() {
-  const auto path = own_folder() / "libpumice_glslang.so";
+  const auto path = module_folder() / "libpumice_glslang.so";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: glslang keeps process-wide tables
   if (!library) throw_load_error(dlerror());
   const auto entry = reinterpret_cast<decltype(&pumice_glslang)>(dlsym(library, "pumice_glslang"));
@@ -52,13 +52,13 @@ const PumiceGlslang& load() {
   return *loaded;
 }
 
-bool probe(const std::string& extension) {
+bool test_extension(const std::string& extension) {
   const std::string text = "#version 450\n#extension " + extension + " : require\nvoid main() {}\n";
-  const char* texts[] = {text.c_str()};
+  const char* strings[] = {text.c_str()};
   const char* names[] = {"probe"};
   const int bytes[] = {static_cast<int>(text.size())};
   PumiceGlslangRequest request{};
-  request.texts = texts;
+  request.strings = strings;
   request.names = names;
   request.bytes = bytes;
   request.count = 1;
@@ -82,10 +82,10 @@ std::string_view glslang_version() {
 
 bool glslang_accepts(const std::string& extension) {
   static std::mutex mutex;
-  static std::map<std::string, bool> known;
+  static std::map<std::string, bool> results;
   const std::lock_guard guard(mutex);
-  const auto found = known.find(extension);
-  return found != known.end() ? found->second : known.emplace(extension, probe(extension)).first->second;
+  const auto found = results.find(extension);
+  return found != results.end() ? found->second : results.emplace(extension, test_extension(extension)).first->second;
 }
 
 }  // namespace pumice

@@ -8,130 +8,134 @@ namespace pumice {
 namespace {
 
 // A token, or the end of a macro's expansion, after which its name may expand again.
-struct Item {
+struct MacroToken {
   std::string_view text;
   bool is_word = false, ends_macro = false;
 };
-using Items = std::vector<Item>;
+using MacroTokens = std::vector<MacroToken>;
 
 bool is_paste(const Token* at, const Token* end) {
   return end - at > 1 && at[0].text == "#" && at[1].text == "#" && at[1].offset == at[0].offset + 1;
 }
 
 // Expands the macros of one text and counts the tokens.
-class Expansion {
+class MacroExpander {
  public:
-  Expansion(const MacroDefinitions& macros, size_t limit) : macros_(macros), limit_(limit) {}
+  MacroExpander(const MacroDefinitions& macros, size_t limit) : macros_(macros), limit_(limit) {}
 
   size_t count() const { return count_; }
 
-  Items run(Items input) {
-    Items output;
+  MacroTokens run(MacroTokens input) {
+    MacroTokens output;
     if (++depth_ > kMaxMacroDepth) count_ = limit_ + 1;
     std::ranges::reverse(input);  // used as a stack: the next token is the last
     while (!input.empty() && count_ <= limit_) {
-      const Item item = take(input);
+      const MacroToken item = pop(input);
       if (item.ends_macro) continue;
       ++count_;
       if (!expand(item, input)) output.push_back(item);
     }
-    while (!input.empty()) take(input);
+    while (!input.empty()) pop(input);
     --depth_;
     return output;
   }
 
  private:
-  Item take(Items& input) {
-    const Item item = input.back();
+  MacroToken pop(MacroTokens& input) {
+    const MacroToken item = input.back();
     input.pop_back();
-    if (item.ends_macro) --busy_[item.text];
+    if (item.ends_macro) --active_[item.text];
     return item;
   }
 
   // Replaces a name with its expansion; returns false if it is not expanded.
-  bool expand(const Item& name, Items& input) {
+  bool expand(const MacroToken& name, MacroTokens& input) {
     const auto found = name.is_word ? macros_.find(name.text) : macros_.end();
-    if (found == macros_.end() || busy_[name.text] > 0) return false;
+    if (found == macros_.end() || active_[name.text] > 0) return false;
     const auto& definitions = found->second;
-    std::vector<Items> arguments;
+    std::vector<MacroTokens> arguments;
     if (std::ranges::any_of(definitions, &Macro::is_function)) {
-      while (!input.empty() && input.back().ends_macro) take(input);
-      if (!input.empty() && input.back().text == "(") arguments = take_arguments(input);
+      while (!input.empty() && input.back().ends_macro) pop(input);
+      if (!input.empty() && input.back().text == "(") arguments = parse_arguments(input);
       if (arguments.empty() && std::ranges::all_of(definitions, &Macro::is_function)) return false;
     }
-    std::vector<Items> expanded;
+    std::vector<MacroTokens> expanded;
     for (const auto& argument : arguments) expanded.push_back(run(argument));
-    Items text;
+    MacroTokens text;
     for (const auto& macro : definitions)
       if (!macro.is_function || !arguments.empty()) substitute(macro, arguments, expanded, text);
-    ++busy_[name.text];
+    ++active_[name.text];
     input.push_back({name.text, true, true});
     input.insert(input.end(), text.rbegin(), text.rend());
     return true;
   }
 
   // Removes a call's arguments and brackets from the input. An unclosed bracket ends with the source.
-  std::vector<Items> take_arguments(Items& input) {
-    std::vector<Items> arguments(1);
-    size_t nested = 0;
-    take(input);
+  std::vector<MacroTokens> parse_arguments(MacroTokens& input) {
+    std::vector<MacroTokens> arguments(1);
+    size_t nesting = 0;
+    pop(input);
     while (!input.empty()) {
-      const Item item = take(input);
+      const MacroToken item = pop(input);
       if (item.ends_macro) continue;
-      if (item.text == ")" && nested == 0) break;
-      if (item.text == "," && nested == 0) {
+      if (item.text == ")" && nesting == 0) break;
+      if (item.text == "," && nesting == 0) {
         arguments.emplace_back();
         continue;
       }
-      if (item.text == "(") ++nested;
-      if (item.text == ")") --nested;
+      if (item.text == "(") ++nesting;
+      if (item.text == ")") --nesting;
       arguments.back().push_back(item);
     }
     return arguments;
   }
 
-  void substitute(const Macro& macro, const std::vector<Items>& arguments, const std::vector<Items>& expanded, Items& text) {
-    bool pastes = false;
+  void substitute(const Macro& macro, const std::vector<MacroTokens>& arguments, const std::vector<MacroTokens>& expanded,
+                  MacroTokens& text) {
+    bool is_pasting = false;
     for (const Token* at = macro.begin; at < macro.end && count_ <= limit_; ++at) {
       if (is_paste(at, macro.end)) {
-        pastes = true, ++at;
+        is_pasting = true, ++at;
         continue;
       }
-      const bool raw = pastes || is_paste(at + 1, macro.end);
+      const bool is_raw = is_pasting || is_paste(at + 1, macro.end);
       const auto parameter = static_cast<size_t>(std::ranges::find(macro.parameters, at->text) - macro.parameters.begin());
       const bool is_parameter = parameter < macro.parameters.size();
-      const Items token{{at->text, at->kind == TokenKind::word}}, none;
-      const Items& part = !is_parameter ? token : parameter >= arguments.size() ? none : raw ? arguments[parameter] : expanded[parameter];
-      auto first = part.begin();
-      if (pastes && !text.empty() && first != part.end()) text.back() = pasted(text.back(), *first++);
-      text.insert(text.end(), first, part.end());
+      const MacroTokens token{{at->text, at->kind == TokenKind::word}}, none;
+      const MacroTokens& replacement = !is_parameter                   ? token
+                                       : parameter >= arguments.size() ? none
+                                       : is_raw                        ? arguments[parameter]
+                                                                       : expanded[parameter];
+      auto first = replacement.begin();
+      if (is_pasting && !text.empty() && first != replacement.end()) text.back() = paste(text.back(), *first++);
+      text.insert(text.end(), first, replacement.end());
       if (text.size() > limit_) count_ = limit_ + 1;
-      pastes = false;
+      is_pasting = false;
     }
   }
 
-  Item pasted(const Item& left, const Item& right) {
-    texts_.push_back(std::string(left.text) + std::string(right.text));
-    if (texts_.back().size() > kMaxName) count_ = limit_ + 1;
-    return {texts_.back(), left.is_word};
+  MacroToken paste(const MacroToken& left, const MacroToken& right) {
+    pasted_names_.push_back(std::string(left.text) + std::string(right.text));
+    if (pasted_names_.back().size() > kMaxName) count_ = limit_ + 1;
+    return {pasted_names_.back(), left.is_word};
   }
 
   static constexpr size_t kMaxName = 1024;  // maximum number of characters of a pasted name: glslang's limit
 
   const MacroDefinitions& macros_;
   size_t limit_, count_ = 0, depth_ = 0;
-  std::unordered_map<std::string_view, size_t> busy_;  // number of active expansions of each name: a macro is not expanded within itself
-  std::deque<std::string> texts_;                      // storage of pasted tokens
+  std::unordered_map<std::string_view, size_t> active_;  // number of active expansions of each name: a macro is not expanded within itself
+  std::deque<std::string> pasted_names_;                 // storage of pasted tokens
 };
 
 }  // namespace
 
-size_t expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit) {
-  Expansion expansion(macros, limit);
-  Items text;
+size_t count_expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit) {
+  MacroExpander expander(macros, limit);
+  MacroTokens text;
   for (const Token* at = begin; at < end; ++at) text.push_back({at->text, at->kind == TokenKind::word});
-  expansion.run(std::move(text));
-  return expansion.count();
+  expander.run(std::move(text));
+  return expander.count();
 }
 
 }  // namespace pumice

@@ -23,6 +23,6 @@ using MacroDefinitions = std::unordered_map<std::string_view, std::vector<Macro>
 
 // Returns the number of tokens after expansion, or more than `limit`. All definitions of a macro count, because conditions are not
 // evaluated.
-size_t expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit);
+size_t count_expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit);
 
 }  // namespace pumice

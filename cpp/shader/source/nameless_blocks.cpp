@@ -16,7 +16,7 @@ struct NamelessBlock {
 };
 
 // Returns the members of a block: the last word of each declarator, outside of brackets.
-std::vector<std::string_view> members_of(const std::vector<Token>& tokens, size_t first, size_t last) {
+std::vector<std::string_view> parse_members(const std::vector<Token>& tokens, size_t first, size_t last) {
   std::vector<std::string_view> members;
   std::string_view word;
   int depth = 0;
@@ -48,7 +48,7 @@ void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
     if (end + 1 < tokens.size() && tokens[end + 1].text == ";") {
       const Token& name = tokens[i - 1];
       blocks.push_back(
-          {name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line, members_of(tokens, i + 1, end)});
+          {name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line, parse_members(tokens, i + 1, end)});
     }
     keyword.reset();
   }
@@ -56,14 +56,14 @@ void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
 
 }  // namespace
 
-std::string shared_member(const SourceSet& sources, std::string_view block) {
+std::string describe_shared_member(const SourceSet& sources, std::string_view block) {
   std::vector<NamelessBlock> blocks;
   for (const SourceFile& file : sources.files()) add_blocks(blocks, file);
-  for (const NamelessBlock& own : blocks) {
-    if (own.name != block) continue;
+  for (const NamelessBlock& candidate : blocks) {
+    if (candidate.name != block) continue;
     for (const NamelessBlock& other : blocks)
-      for (const std::string_view member : own.members)
-        if (&other != &own && std::ranges::find(other.members, member) != other.members.end())
+      for (const std::string_view member : candidate.members)
+        if (&other != &candidate && std::ranges::find(other.members, member) != other.members.end())
           return ": '" + std::string(member) + "' is a member of block '" + std::string(other.name) + "' in " + std::string(other.file) +
                  ":" + std::to_string(other.line) + ", too; give one of them an instance name: } name;";
   }

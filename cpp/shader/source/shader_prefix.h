@@ -6,7 +6,7 @@
 namespace pumice {
 
 // Version and preamble, then macros.
-struct ShaderHead {
+struct ShaderPrefix {
   std::string version_and_preamble;
   std::string macros;
 };

@@ -24,93 +24,93 @@ bool may_have_directive(std::string_view text, std::string_view name) {
 }
 
 // Returns the path of an #include line: "path" or <path>; empty if it is neither.
-std::string include_path(const std::vector<Token>& line, std::string_view source) {
+std::string parse_include_path(const std::vector<Token>& line, std::string_view source) {
   if (line.size() < 2) return {};
   const Token& first = line[1];
   if (first.kind == TokenKind::string && first.text.size() > 2) return std::string(first.text.substr(1, first.text.size() - 2));
   if (first.text != "<") return {};
-  const std::string_view rest = line_text(source.substr(first.offset + 1), 1);
+  const std::string_view rest = get_line(source.substr(first.offset + 1), 1);
   const size_t end = rest.find('>');
   return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
 }
 
-// Cache of facts, keyed by source. Evicts the oldest when the total exceeds kMost bytes.
-class KnownTexts {
+// Cache of facts, keyed by source. Evicts the oldest when the total exceeds kMaxBytes bytes.
+class SourceFactsCache {
  public:
-  std::shared_ptr<const TextFacts> of(const std::string& text) {
+  std::shared_ptr<const SourceFacts> get(const std::string& text) {
     {
       const std::scoped_lock lock(mutex_);
-      if (const auto known = by_text_.find(text); known != by_text_.end()) return known->second;
+      if (const auto cached = by_source_.find(text); cached != by_source_.end()) return cached->second;
     }
-    auto made = std::make_shared<const TextFacts>(text);
-    if (text.size() > kMost / 8) return made;
+    auto facts = std::make_shared<const SourceFacts>(text);
+    if (text.size() > kMaxBytes / 8) return facts;
     const std::scoped_lock lock(mutex_);
-    const auto [kept, is_new] = by_text_.emplace(made->text, made);  // another thread may have added it first
-    if (!is_new) return kept->second;
-    bytes_ += made->text.size();
-    order_.push_back(made);
-    for (; bytes_ > kMost; order_.pop_front()) {
+    const auto [existing, is_new] = by_source_.emplace(facts->text, facts);  // another thread may have added it first
+    if (!is_new) return existing->second;
+    bytes_ += facts->text.size();
+    order_.push_back(facts);
+    for (; bytes_ > kMaxBytes; order_.pop_front()) {
       bytes_ -= order_.front()->text.size();
-      by_text_.erase(order_.front()->text);
+      by_source_.erase(order_.front()->text);
     }
-    return made;
+    return facts;
   }
 
  private:
-  static constexpr size_t kMost = size_t{4} << 20;
+  static constexpr size_t kMaxBytes = size_t{4} << 20;
 
   std::mutex mutex_;
-  std::unordered_map<std::string_view, std::shared_ptr<const TextFacts>> by_text_;  // keys refer to the facts' own texts
-  std::deque<std::shared_ptr<const TextFacts>> order_;
+  std::unordered_map<std::string_view, std::shared_ptr<const SourceFacts>> by_source_;  // keys refer to the facts' own texts
+  std::deque<std::shared_ptr<const SourceFacts>> order_;
   size_t bytes_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
+std::vector<std::string_view> find_identifiers(std::string_view text) {
+  std::vector<std::string_view> identifiers;
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
     while (end < text.size() && is_word_char(text[end])) ++end;
-    if (end > at && (text[at] < '0' || text[at] > '9')) words.push_back(text.substr(at, end - at));
+    if (end > at && (text[at] < '0' || text[at] > '9')) identifiers.push_back(text.substr(at, end - at));
     at = end + 1;
   }
-  return words;
+  return identifiers;
 }
 
-LiteralSuffixes literal_suffixes(std::string_view text) {
-  LiteralSuffixes found;
+LiteralSuffixes find_literal_suffixes(std::string_view text) {
+  LiteralSuffixes suffixes_found;
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
     while (end < text.size() && is_word_char(text[end])) ++end;
     if (end > at && text[at] >= '0' && text[at] <= '9') {
-      found.has_long |= text[end - 1] == 'l' || text[end - 1] == 'L';
-      found.has_short |= text[end - 1] == 's' || text[end - 1] == 'S';
+      suffixes_found.has_long |= text[end - 1] == 'l' || text[end - 1] == 'L';
+      suffixes_found.has_short |= text[end - 1] == 's' || text[end - 1] == 'S';
     }
     at = end + 1;
   }
-  return found;
+  return suffixes_found;
 }
 
-TextFacts::TextFacts(std::string given)
-    : text(std::move(given)), suffixes(literal_suffixes(text)), pastes(text.find("##") != std::string::npos) {
+SourceFacts::SourceFacts(std::string source_text)
+    : text(std::move(source_text)), suffixes(find_literal_suffixes(text)), has_token_pasting(text.find("##") != std::string::npos) {
   std::unordered_set<std::string_view> seen;
   std::string_view before;
-  for (const auto word : words_of(text)) {
+  for (const auto word : find_identifiers(text)) {
     if (before == "struct") structures.push_back(word);
-    if (seen.insert(word).second) words.push_back(word);
+    if (seen.insert(word).second) identifiers.push_back(word);
     before = word;
   }
   if (!may_have_directive(text, "include") && !may_have_directive(text, "version")) return;
   const auto tokens = tokenize(text);
   if (auto lines = directives(tokens, "version"); !lines.empty()) version = std::move(lines.front());
   for (const auto& line : directives(tokens, "include"))
-    if (auto path = include_path(line, text); !path.empty()) includes.push_back(std::move(path));
+    if (auto path = parse_include_path(line, text); !path.empty()) includes.push_back(std::move(path));
 }
 
-std::shared_ptr<const TextFacts> facts_of(const std::string& text) {
-  static auto* const known = new KnownTexts;  // outlives every thread that compiles
-  return known->of(text);
+std::shared_ptr<const SourceFacts> get_source_facts(const std::string& text) {
+  static auto* const cache = new SourceFactsCache;  // outlives every thread that compiles
+  return cache->get(text);
 }
 
 }  // namespace pumice

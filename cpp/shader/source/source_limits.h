@@ -18,16 +18,16 @@ inline constexpr size_t kMaxCases = 4'096;
 inline constexpr size_t kMaxBlocks = 4'096;
 
 // Upper bounds for source with its macros expanded.
-struct TextSize {
-  bool may_be_deep = false;  // requires check_parts(); most sources are too short to nest too deeply
+struct SourceSize {
+  bool may_be_deep = false;  // requires check_nesting(); most sources are too short to nest too deeply
   size_t depth = 0;          // upper bound for the nesting of brackets and chained operators
 };
 
 // Estimates the size of a source. Throws ShaderCompileError if it is too large, before or after macro expansion.
-TextSize check_size(const SourceSet& sources, const ShaderHead& head);
+SourceSize check_size(const SourceSet& sources, const ShaderPrefix& prefix);
 
 // Checks preprocessed source. Throws ShaderCompileError for excessive nesting, or too many structure members, functions, cases or
 // blocks.
-void check_parts(std::string_view preprocessed, const SourceSet& sources);
+void check_nesting(std::string_view preprocessed, const SourceSet& sources);
 
 }  // namespace pumice

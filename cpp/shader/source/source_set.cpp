@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kFileKey = "file ", kByteOrderMark = "\xef\xbb\xbf";
 
-std::optional<std::string> read_text(const std::string& path) {
+std::optional<std::string> read_file(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   std::ifstream file(path, std::ios::binary);
@@ -21,19 +21,19 @@ std::optional<std::string> read_text(const std::string& path) {
 }
 
 // Resolves `path` relative to the folder of the file `name`.
-std::string beside(const std::string& name, const std::string& path) {
+std::string resolve_relative(const std::string& name, const std::string& path) {
   return (std::filesystem::path(name).parent_path() / path).lexically_normal().string();
 }
 
 }  // namespace
 
-std::optional<std::string> FileTexts::read(const std::string& path) {
+std::optional<std::string> FileCache::read(const std::string& path) {
   const std::lock_guard guard(mutex_);
-  const auto known = texts_.find(path);
-  return known != texts_.end() ? known->second : texts_.emplace(path, read_text(path)).first->second;
+  const auto cached = contents_.find(path);
+  return cached != contents_.end() ? cached->second : contents_.emplace(path, read_file(path)).first->second;
 }
 
-SourceSet::SourceSet(std::string name, std::string text, const Includes& includes) : where_(includes) {
+SourceSet::SourceSet(std::string name, std::string text, const Includes& includes) : search_path_(includes) {
   add(std::move(name), std::move(text), includes.on_disk);
   for (size_t file = 0; file < files_.size(); ++file) scan(file);
 }
@@ -41,15 +41,15 @@ SourceSet::SourceSet(std::string name, std::string text, const Includes& include
 size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor requires it
-  auto facts = facts_of(text);
+  auto facts = get_source_facts(text);
   files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size()), std::move(facts)});
   return files_.size() - 1;
 }
 
-void SourceSet::replace_texts(const std::function<std::string(const std::string&)>& change) {
+void SourceSet::transform_sources(const std::function<std::string(const std::string&)>& change) {
   for (auto& file : files_) {
     file.text = change(file.text);
-    file.facts = facts_of(file.text);
+    file.facts = get_source_facts(file.text);
   }
 }
 
@@ -63,19 +63,19 @@ void SourceSet::scan(size_t file) {
 // then relative to itself.
 std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) {
   const bool on_disk = files_[includer].on_disk;
-  const std::string near = beside(files_[includer].name, path);
+  const std::string relative = resolve_relative(files_[includer].name, path);
   std::optional<size_t> found;
-  if (on_disk) found = load_file(near);
-  if (!found) found = load_text(path);
-  if (!found && !on_disk) found = load_text(near);
-  for (size_t i = 0; !found && i < where_.folders.size(); ++i)
-    found = load_file((std::filesystem::path(where_.folders[i]) / path).lexically_normal().string());
+  if (on_disk) found = load_file(relative);
+  if (!found) found = load_in_memory(path);
+  if (!found && !on_disk) found = load_in_memory(relative);
+  for (size_t i = 0; !found && i < search_path_.folders.size(); ++i)
+    found = load_file((std::filesystem::path(search_path_.folders[i]) / path).lexically_normal().string());
   if (!found) found = load_embedded(path);
-  if (!found && !on_disk) found = load_embedded(near);
+  if (!found && !on_disk) found = load_embedded(relative);
   return found;
 }
 
-std::vector<std::string> SourceSet::looked_for() const {
+std::vector<std::string> SourceSet::searched_files() const {
   std::vector<std::string> names;
   for (const auto& [key, file] : loaded_)
     if (key.starts_with(kFileKey)) names.push_back(key.substr(kFileKey.size()));
@@ -84,34 +84,36 @@ std::vector<std::string> SourceSet::looked_for() const {
 
 std::optional<size_t> SourceSet::load_file(const std::string& name) {
   const std::string key = std::string(kFileKey) + name;
-  return loaded_.contains(key) ? loaded_[key] : remember(key, name, where_.files ? where_.files->read(name) : read_text(name), true);
+  return loaded_.contains(key) ? loaded_[key]
+                               : add_once(key, name, search_path_.files ? search_path_.files->read(name) : read_file(name), true);
 }
 
-std::optional<size_t> SourceSet::load_text(const std::string& name) {
-  const auto text = where_.texts.find(name);
-  if (text == where_.texts.end()) return {};
-  return remember("text " + name, name, text->second, false);
+std::optional<size_t> SourceSet::load_in_memory(const std::string& name) {
+  const auto text = search_path_.sources_by_path.find(name);
+  if (text == search_path_.sources_by_path.end()) return {};
+  return add_once("text " + name, name, text->second, false);
 }
 
 std::optional<size_t> SourceSet::load_embedded(const std::string& name) {
   const auto text = find_embedded_shader(name);
   if (!text) return {};
-  return remember("embedded " + name, name, std::string(*text), false);
+  return add_once("embedded " + name, name, std::string(*text), false);
 }
 
-std::optional<size_t> SourceSet::remember(const std::string& key, const std::string& name, std::optional<std::string> text, bool on_disk) {
-  if (const auto known = loaded_.find(key); known != loaded_.end()) return known->second;
-  return loaded_[key] = text ? std::optional(add(name, std::move(*text), on_disk)) : std::nullopt;
+std::optional<size_t> SourceSet::add_once(const std::string& key, const std::string& name, std::optional<std::string> source,
+                                          bool on_disk) {
+  if (const auto cached = loaded_.find(key); cached != loaded_.end()) return cached->second;
+  return loaded_[key] = source ? std::optional(add(name, std::move(*source), on_disk)) : std::nullopt;
 }
 
-std::string SourceSet::missing(const std::string& path, size_t includer) const {
+std::string SourceSet::describe_missing_include(const std::string& path, size_t includer) const {
   const SourceFile& from = files_[includer];
-  std::string places;
-  const auto add_place = [&](const std::string& place) { places += (places.empty() ? "" : ", ") + place; };
-  if (from.on_disk) add_place("'" + beside(from.name, path) + "'");
-  if (!where_.texts.empty()) add_place("the given includes");
-  for (const auto& folder : where_.folders) add_place("the folder '" + folder + "'");
-  return "'" + path + "' was not found" + (places.empty() ? ": no includes and no folders were given" : "; looked for in " + places);
+  std::string locations;
+  const auto add_location = [&](const std::string& location) { locations += (locations.empty() ? "" : ", ") + location; };
+  if (from.on_disk) add_location("'" + resolve_relative(from.name, path) + "'");
+  if (!search_path_.sources_by_path.empty()) add_location("the given includes");
+  for (const auto& folder : search_path_.folders) add_location("the folder '" + folder + "'");
+  return "'" + path + "' was not found" + (locations.empty() ? ": no includes and no folders were given" : "; looked for in " + locations);
 }
 
 std::optional<size_t> SourceSet::find(const std::string& path, size_t includer) const {
@@ -120,7 +122,7 @@ std::optional<size_t> SourceSet::find(const std::string& path, size_t includer) 
   return found->second;
 }
 
-std::optional<size_t> SourceSet::by_alias(std::string_view alias) const {
+std::optional<size_t> SourceSet::find_by_alias(std::string_view alias) const {
   const auto found = std::ranges::find(files_, alias, &SourceFile::alias);
   if (found == files_.end()) return {};
   return static_cast<size_t>(found - files_.begin());

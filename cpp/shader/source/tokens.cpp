@@ -23,17 +23,17 @@ class Lexer {
   explicit Lexer(std::string_view source) : source_(source) {}
 
   std::vector<Token> run() {
-    while (skip_blank()) {
+    while (skip_whitespace()) {
       if (source_[at_] == '#' && line_is_blank_) directive_ = ++directives_;
       line_is_blank_ = false;
-      take();
+      push_next_token();
     }
     return std::move(tokens_);
   }
 
  private:
   // Returns the character at this distance; NUL past the end.
-  char ahead(size_t places) const { return at_ + places < source_.size() ? source_[at_ + places] : '\0'; }
+  char peek(size_t distance) const { return at_ + distance < source_.size() ? source_[at_ + distance] : '\0'; }
 
   void advance(size_t count) {
     for (; count > 0 && at_ < source_.size(); --count)
@@ -48,8 +48,8 @@ class Lexer {
 
   // Returns the length of a line continuation (backslash and newline), or 0. Hot: every kernel's source is scanned to compute its key.
   size_t continuation() const {
-    if (ahead(0) != '\\') return 0;
-    return ahead(1) == '\n' ? 2 : ahead(1) == '\r' && ahead(2) == '\n' ? 3 : 0;
+    if (peek(0) != '\\') return 0;
+    return peek(1) == '\n' ? 2 : peek(1) == '\r' && peek(2) == '\n' ? 3 : 0;
   }
 
   void skip_line_comment() {
@@ -62,18 +62,18 @@ class Lexer {
   }
 
   // Skips to the next token; returns false at the end.
-  bool skip_blank() {
+  bool skip_whitespace() {
     while (at_ < source_.size()) {
       const char c = source_[at_];
-      if (const size_t joined = continuation())
-        advance(joined);
+      if (const size_t num_chars = continuation())
+        advance(num_chars);
       else if (c == '\n')
         end_line();
       else if (c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f')
         advance(1);
-      else if (c == '/' && ahead(1) == '/')
+      else if (c == '/' && peek(1) == '/')
         skip_line_comment();
-      else if (c == '/' && ahead(1) == '*')
+      else if (c == '/' && peek(1) == '*')
         skip_block_comment();
       else
         return true;
@@ -86,18 +86,18 @@ class Lexer {
     advance(length);
   }
 
-  void take() {
+  void push_next_token() {
     const char c = source_[at_];
-    if (is_word_start(c)) return push(TokenKind::word, run_of(is_word));
-    if (is_digit(c)) return push(TokenKind::number, run_of([](char d) { return is_word(d) || d == '.'; }));
+    if (is_word_start(c)) return push(TokenKind::word, match_length(is_word));
+    if (is_digit(c)) return push(TokenKind::number, match_length([](char d) { return is_word(d) || d == '.'; }));
     if (c == '"') return push(TokenKind::string, string_length());
     push(TokenKind::punctuation, 1);
   }
 
   template <typename Predicate>
-  size_t run_of(Predicate belongs) const {
+  size_t match_length(Predicate predicate) const {
     size_t end = at_ + 1;
-    while (end < source_.size() && belongs(source_[end])) ++end;
+    while (end < source_.size() && predicate(source_[end])) ++end;
     return end - at_;
   }
 
@@ -135,15 +135,15 @@ std::vector<Token> tokenize(std::string_view source) {
 }
 
 std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name) {
-  std::vector<std::vector<Token>> found;
+  std::vector<std::vector<Token>> lines_found;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const bool second = tokens[i].directive != 0 && tokens[i - 1].directive == tokens[i].directive &&
                         (i == 1 || tokens[i - 2].directive != tokens[i].directive);
     if (!second || tokens[i].text != name) continue;
-    auto& line = found.emplace_back();
+    auto& line = lines_found.emplace_back();
     for (size_t j = i; j < tokens.size() && tokens[j].directive == tokens[i].directive; ++j) line.push_back(tokens[j]);
   }
-  return found;
+  return lines_found;
 }
 
 std::vector<SourceLine> source_lines(std::string_view source) {
@@ -164,7 +164,7 @@ std::vector<SourceLine> source_lines(std::string_view source) {
   return lines;
 }
 
-std::string_view line_text(std::string_view source, size_t line) {
+std::string_view get_line(std::string_view source, size_t line) {
   for (; line > 1; --line) {
     const size_t end = source.find('\n');
     if (end == std::string_view::npos) return {};

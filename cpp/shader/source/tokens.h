@@ -32,6 +32,6 @@ struct SourceLine {
 };
 std::vector<SourceLine> source_lines(std::string_view source);  // [0] is the first line
 
-std::string_view line_text(std::string_view source, size_t line);  // 1-based; empty past the end
+std::string_view get_line(std::string_view source, size_t line);  // 1-based; empty past the end
 
 }  // namespace pumice

@@ -30,17 +30,17 @@ bool AccessChains::is_checked(const Instruction& variable) const {
   }
 }
 
-void AccessChains::note(const Instruction& instruction) {
+void AccessChains::record(const Instruction& instruction) {
   if (instruction.op == OpVectorExtractDynamic && declarations_.is_global(instruction[2])) {
     const uint32_t type = declarations_.type_of(instruction[2]);
-    picks_[instruction[1]] = {instruction[3], module_.definition(type)[2]};
+    swizzles_[instruction[1]] = {instruction[3], module_.definition(type)[2]};
   }
   if (instruction.op == OpFunctionCall && instruction.size() == 4 && module_.name(instruction[2]).starts_with(kWordFunction))
-    lanes_[instruction[1]] = instruction[3];
+    packed_elements_[instruction[1]] = instruction[3];
   if (instruction.op != OpAccessChain && instruction.op != OpInBoundsAccessChain) return;
-  Chain chain;
+  AccessChain chain;
   chain.pointer_type = instruction[0];
-  if (const Chain* outer = find(instruction[2])) {
+  if (const AccessChain* outer = find(instruction[2])) {
     chain.variable = outer->variable;
     chain.indices = outer->indices;
   } else {
@@ -53,13 +53,13 @@ void AccessChains::note(const Instruction& instruction) {
   chains_[instruction[1]] = std::move(chain);
 }
 
-const Chain* AccessChains::find(uint32_t pointer) const {
+const AccessChain* AccessChains::find(uint32_t pointer) const {
   const auto found = chains_.find(pointer);
   return found == chains_.end() ? nullptr : &found->second;
 }
 
-std::vector<Check> AccessChains::checks(const Chain& chain) const {
-  std::vector<Check> checks;
+std::vector<IndexCheck> AccessChains::checks(const AccessChain& chain) const {
+  std::vector<IndexCheck> checks;
   const uint32_t outermost = pointee(chain.variable);
   const uint32_t storage = module_.definition(chain.variable)[2];
   const bool has_range = storage == kStorageBuffer || (storage == kUniform && module_.has(outermost, BufferBlock));
@@ -71,30 +71,30 @@ std::vector<Check> AccessChains::checks(const Chain& chain) const {
       type = definition[module_.constant(index) + 1];
       continue;
     }
-    const bool array = definition.op == OpTypeArray, run_time = definition.op == OpTypeRuntimeArray;
+    const bool is_array = definition.op == OpTypeArray, is_runtime_array = definition.op == OpTypeRuntimeArray;
     const bool is_constant = declarations_.is_global(index) && module_.definition(index).op == OpConstant;
-    Check check{.level = level, .index = index};
-    if (array) check.length = definition[2];
-    if (!array && !run_time) check.count = definition[2];
-    if (const auto pick = picks_.find(index); pick != picks_.end()) std::tie(check.index, check.count) = pick->second;
+    IndexCheck check{.level = level, .index = index};
+    if (is_array) check.length = definition[2];
+    if (!is_array && !is_runtime_array) check.count = definition[2];
+    if (const auto swizzle = swizzles_.find(index); swizzle != swizzles_.end()) std::tie(check.index, check.count) = swizzle->second;
     const uint32_t stride = module_.value(type, ArrayStride).value_or(0);
-    if (has_range && level == 1 && stride > 0 && (array || run_time)) {
-      check.of_range = true;
+    if (has_range && level == 1 && stride > 0 && (is_array || is_runtime_array)) {
+      check.uses_bound_range = true;
       check.offset = module_.member_value(outermost, module_.constant(chain.indices[0]), Offset).value_or(0);
       check.stride = stride;
-      check.scalar = bytes(interface_.bindings.at(binding_position(chain.variable)).scalar);
-      if (const auto lane = lanes_.find(index); lane != lanes_.end()) {
-        check.index = lane->second;
+      check.scalar = bytes(interface_.bindings.at(binding_index(chain.variable)).scalar);
+      if (const auto element = packed_elements_.find(index); element != packed_elements_.end()) {
+        check.index = element->second;
         check.stride = check.scalar = kElementBytes;
       }
     }
-    if (check.of_range || (!run_time && !is_constant)) checks.push_back(check);
+    if (check.uses_bound_range || (!is_runtime_array && !is_constant)) checks.push_back(check);
     type = definition[1];
   }
   return checks;
 }
 
-std::string AccessChains::path(const Chain& chain, size_t level) const {
+std::string AccessChains::path(const AccessChain& chain, size_t level) const {
   uint32_t type = pointee(chain.variable);
   std::string text = is_block(type) ? "" : module_.name(chain.variable);
   for (size_t i = 0; i < level; ++i) {
@@ -107,7 +107,7 @@ std::string AccessChains::path(const Chain& chain, size_t level) const {
   return text;
 }
 
-size_t AccessChains::binding_position(uint32_t variable) const {
+size_t AccessChains::binding_index(uint32_t variable) const {
   const uint32_t number = module_.value(variable, Binding).value_or(0);
   return static_cast<size_t>(std::ranges::find(interface_.bindings, number, &BindingInterface::binding) - interface_.bindings.begin());
 }

@@ -14,19 +14,19 @@
 namespace pumice {
 
 // The path from a global variable to the accessed element.
-struct Chain {
+struct AccessChain {
   uint32_t variable = 0;
   std::vector<uint32_t> indices;
   uint32_t pointer_type = 0;
 };
 
 // An index that must be less than a bound.
-struct Check {
-  size_t level = 0;       // position in the chain's indices
-  uint32_t index = 0;     // id to check; the chain's index may be derived from it
-  uint32_t length = 0;    // id of an array's declared length; 0: none
-  uint32_t count = 0;     // components of a vector or columns of a matrix; 0: see length
-  bool of_range = false;  // the bound depends on the range bound to the buffer, using:
+struct IndexCheck {
+  size_t level = 0;               // position in the chain's indices
+  uint32_t index = 0;             // id to check; the chain's index may be derived from it
+  uint32_t length = 0;            // id of an array's declared length; 0: none
+  uint32_t count = 0;             // components of a vector or columns of a matrix; 0: see length
+  bool uses_bound_range = false;  // the bound depends on the range bound to the buffer, using:
   uint32_t offset = 0, stride = 0, scalar = 0;
 };
 
@@ -36,14 +36,14 @@ class AccessChains {
   AccessChains(const spirv::Module& module, const spirv::Declarations& declarations, const Interface& interface)
       : module_(module), declarations_(declarations), interface_(interface) {}
 
-  void note(const spirv::Instruction& instruction);
-  const Chain* find(uint32_t pointer) const;
+  void record(const spirv::Instruction& instruction);
+  const AccessChain* find(uint32_t pointer) const;
 
   // Returns the checks that an access needs. The array of a storage block is checked against the bound range; nested and all other arrays
   // against their declared sizes. Constant indices into arrays of known size are skipped: the compiler has checked them.
-  std::vector<Check> checks(const Chain& chain) const;
-  std::string path(const Chain& chain, size_t level) const;  // Path of the array or vector that an index selects from: "x[].corners".
-  size_t binding_position(uint32_t variable) const;
+  std::vector<IndexCheck> checks(const AccessChain& chain) const;
+  std::string path(const AccessChain& chain, size_t level) const;  // Path of the array or vector that an index selects from: "x[].corners".
+  size_t binding_index(uint32_t variable) const;
 
  private:
   bool is_checked(const spirv::Instruction& variable) const;
@@ -53,9 +53,9 @@ class AccessChains {
   const spirv::Module& module_;
   const spirv::Declarations& declarations_;
   const Interface& interface_;
-  std::unordered_map<uint32_t, Chain> chains_;
-  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> picks_;  // index and count of a swizzle, by the id of its constant vector
-  std::unordered_map<uint32_t, uint32_t> lanes_;                       // index of a word with two elements -> index of the element in it
+  std::unordered_map<uint32_t, AccessChain> chains_;
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> swizzles_;  // index and count of a swizzle, by the id of its constant vector
+  std::unordered_map<uint32_t, uint32_t> packed_elements_;                // index of a word with two elements -> index of the element in it
 };
 
 }  // namespace pumice

@@ -23,7 +23,7 @@ const BindingInterface* Interface::find_binding(std::string_view name) const {
   return nullptr;
 }
 
-std::string Interface::argument_name(const std::string& given) const {
+std::string Interface::resolve_argument_name(const std::string& given) const {
   if (find_binding(given) || find_image(given) || find_push_constant(given)) return given;
   const BindingInterface* found = nullptr;
   for (const BindingInterface& buffer : bindings) {

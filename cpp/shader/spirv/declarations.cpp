@@ -72,7 +72,7 @@ uint32_t Declarations::null(uint32_t type) {
   return id;
 }
 
-std::vector<uint32_t> Declarations::module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const {
+std::vector<uint32_t> Declarations::assemble_module(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const {
   head.insert(head.end(), added_.begin(), added_.end());
   head.insert(head.end(), functions.begin(), functions.end());
   head[kBoundWord] = next_id_;

@@ -29,7 +29,7 @@ class Declarations {
   uint32_t null(uint32_t type);       // OpConstantNull
 
   // Assembles the module: the header and declarations, the declarations added here, and the functions.
-  std::vector<uint32_t> module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
+  std::vector<uint32_t> assemble_module(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
 
  private:
   uint32_t next_id_;

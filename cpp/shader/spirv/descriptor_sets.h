@@ -7,6 +7,6 @@
 namespace pumice {
 
 // Moves variables of other descriptor sets to set 0, with binding numbers after the existing ones, in order of set and binding.
-void flatten_sets(std::vector<uint32_t>& spirv);
+void flatten_descriptor_sets(std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

@@ -11,15 +11,15 @@ namespace {
 constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // Image Operands bits: Bias; ConstOffset, Offset and ConstOffsets
 
 // Tracks the variables that an id may refer to, because textures are passed to functions.
-class Origins {
+class ImageOrigins {
  public:
-  explicit Origins(const Module& module) : module_(module) {
+  explicit ImageOrigins(const Module& module) : module_(module) {
     read_functions();
-    while (add_all()) {
+    while (propagate()) {
     }
   }
 
-  const std::set<uint32_t>& of(uint32_t id) { return origins_[id]; }
+  const std::set<uint32_t>& variables(uint32_t id) { return origins_[id]; }
 
  private:
   void read_functions() {
@@ -31,25 +31,27 @@ class Origins {
     }
   }
 
-  bool add_all() {
-    bool any = false;
+  bool propagate() {
+    bool is_changed = false;
     for (const auto& instruction : module_.all()) {
-      if (instruction.op == OpLoad || instruction.op == OpCopyObject) any = add(instruction[1], instruction[2]) || any;
+      if (instruction.op == OpLoad || instruction.op == OpCopyObject)
+        is_changed = merge_origins(instruction[1], instruction[2]) || is_changed;
       if (instruction.op != OpFunctionCall) continue;
       const auto& parameters = parameters_[instruction[2]];
-      for (size_t i = 0; i < parameters.size() && i + 3 < instruction.size(); ++i) any = add(parameters[i], instruction[i + 3]) || any;
+      for (size_t i = 0; i < parameters.size() && i + 3 < instruction.size(); ++i)
+        is_changed = merge_origins(parameters[i], instruction[i + 3]) || is_changed;
     }
-    return any;
+    return is_changed;
   }
 
-  bool add(uint32_t id, uint32_t from) {
+  bool merge_origins(uint32_t id, uint32_t from) {
     const auto found = origins_.find(from);
     if (found == origins_.end() || id == from) return false;
-    const std::set<uint32_t> more = found->second;
-    auto& known = origins_[id];
-    const size_t before = known.size();
-    known.insert(more.begin(), more.end());
-    return known.size() > before;
+    const std::set<uint32_t> added = found->second;
+    auto& targets = origins_[id];
+    const size_t previous_size = targets.size();
+    targets.insert(added.begin(), added.end());
+    return targets.size() > previous_size;
   }
 
   const Module& module_;
@@ -65,7 +67,7 @@ std::optional<size_t> mask_operand(uint16_t op) {
   return samples ? std::optional<size_t>(4) : std::nullopt;
 }
 
-std::string need_of(const Instruction& instruction, uint32_t mask) {
+std::string normalized_coordinate_use(const Instruction& instruction, uint32_t mask) {
   if (instruction.op == OpImageSampleProjImplicitLod || instruction.op == OpImageSampleProjExplicitLod) return "a projection";
   if (instruction.op == OpImageSampleImplicitLod) return "a level of detail from derivatives";
   return mask & kOffsets ? "an offset" : "";
@@ -73,20 +75,20 @@ std::string need_of(const Instruction& instruction, uint32_t mask) {
 
 }  // namespace
 
-std::map<uint32_t, std::string> normalized_uses(const Module& module) {
+std::map<uint32_t, std::string> find_normalized_uses(const Module& module) {
   std::map<uint32_t, std::string> uses;
-  std::optional<Origins> origins;
+  std::optional<ImageOrigins> origins;
   for (const auto& instruction : module.all()) {
     const auto operand = mask_operand(instruction.op);
     if (!operand) continue;
     if (!origins) origins.emplace(module);
     const uint32_t mask = instruction.size() > *operand ? instruction[*operand] : 0;
-    const std::string need = need_of(instruction, mask);
-    for (const uint32_t variable : origins->of(instruction[2])) {
+    const std::string use = normalized_coordinate_use(instruction, mask);
+    for (const uint32_t variable : origins->variables(instruction[2])) {
       if (mask & kBias)
         throw ShaderCompileError("'" + module.name(variable) +
                                  "' is sampled with a bias, which a compute shader has no level to add to: textureLod() takes the level");
-      if (!need.empty()) uses.emplace(variable, need);
+      if (!use.empty()) uses.emplace(variable, use);
     }
   }
   return uses;

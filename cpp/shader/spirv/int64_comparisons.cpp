@@ -10,7 +10,7 @@ namespace pumice::spirv {
 namespace {
 
 // Returns the comparison of the complements that has the same result.
-std::optional<uint16_t> mirrored(uint16_t op) {
+std::optional<uint16_t> swapped_comparison(uint16_t op) {
   switch (op) {
     case OpSLessThan:
       return OpSGreaterThan;
@@ -25,7 +25,7 @@ std::optional<uint16_t> mirrored(uint16_t op) {
   }
 }
 
-bool has_64_bits(const Module& module, uint32_t type) {
+bool is_int64_type(const Module& module, uint32_t type) {
   const Instruction* definition = &module.definition(type);
   if (definition->op == OpTypeVector) definition = &module.definition((*definition)[1]);
   return definition->op == OpTypeInt && (*definition)[1] == 64;
@@ -33,7 +33,7 @@ bool has_64_bits(const Module& module, uint32_t type) {
 
 }  // namespace
 
-std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> words) {
+std::vector<uint32_t> complement_int64_comparisons(std::span<const uint32_t> words) {
   if (std::ranges::none_of(instructions(words), [](const Instruction& one) { return one.op == OpTypeInt && one[1] == 64; }))
     return {words.begin(), words.end()};
   const Module module(words);
@@ -44,9 +44,9 @@ std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> wo
     in_function = in_function || instruction.op == OpFunction;
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     uint16_t op = instruction.op;
-    if (const auto other = in_function ? mirrored(op) : std::nullopt) {
+    if (const auto other = in_function ? swapped_comparison(op) : std::nullopt) {
       const uint32_t a = instruction[2], b = instruction[3];
-      if ((declarations.is_global(a) || declarations.is_global(b)) && has_64_bits(module, declarations.type_of(a))) {
+      if ((declarations.is_global(a) || declarations.is_global(b)) && is_int64_type(module, declarations.type_of(a))) {
         op = *other;
         for (const size_t i : {2, 3}) {
           const uint32_t complement = declarations.new_id();
@@ -57,7 +57,7 @@ std::vector<uint32_t> with_complemented_comparisons(std::span<const uint32_t> wo
     }
     append(in_function ? body : head, op, operands);
   }
-  return declarations.module_of(std::move(head), body);
+  return declarations.assemble_module(std::move(head), body);
 }
 
 }  // namespace pumice::spirv

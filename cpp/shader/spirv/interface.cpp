@@ -23,19 +23,19 @@ struct BlockVariable {
   uint32_t id, type, storage_class;
 };
 
-std::string text_of(uint32_t number) {
+std::string number_text(uint32_t number) {
   return std::to_string(number);
 }
 
 // Returns the device property that allows this float control for a width. fp16 rounding may be independent of the other widths.
-std::string control_feature(std::string_view control, uint32_t width) {
+std::string float_control_feature(std::string_view control, uint32_t width) {
   if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
-  return "shader" + std::string(control) + "Float" + text_of(width);
+  return "shader" + std::string(control) + "Float" + number_text(width);
 }
 
 // Returns the pointers through which instructions access memory.
-std::set<uint32_t> used_pointers(const Module& module) {
-  std::set<uint32_t> used;
+std::set<uint32_t> accessed_pointers(const Module& module) {
+  std::set<uint32_t> accessed;
   for (const Instruction& instruction : module.all()) {
     switch (instruction.op) {
       case OpAccessChain:
@@ -44,29 +44,29 @@ std::set<uint32_t> used_pointers(const Module& module) {
       case OpLoad:
       case OpCopyObject:
       case OpImageTexelPointer:
-        used.insert(instruction[2]);
+        accessed.insert(instruction[2]);
         break;
       case OpStore:
-        used.insert(instruction[0]);
+        accessed.insert(instruction[0]);
         break;
       case OpCopyMemory:
-        used.insert({instruction[0], instruction[1]});
+        accessed.insert({instruction[0], instruction[1]});
         break;
       case OpFunctionCall:
-        for (size_t k = 3; k < instruction.size(); ++k) used.insert(instruction[k]);
+        for (size_t k = 3; k < instruction.size(); ++k) accessed.insert(instruction[k]);
         break;
       default:
         break;
     }
   }
-  return used;
+  return accessed;
 }
 
 // Reflects one module's interface.
 class Reflector {
  public:
   explicit Reflector(const std::vector<uint32_t>& words)
-      : module_(words), normalized_uses_(normalized_uses(module_)), used_(used_pointers(module_)) {}
+      : module_(words), normalized_uses_(find_normalized_uses(module_)), accessed_(accessed_pointers(module_)) {}
 
   Interface run() {
     check_entry_point();
@@ -76,7 +76,7 @@ class Reflector {
     read_capabilities();
     const std::map<uint32_t, uint64_t> defaults;
     const VariableBytes bytes(module_, defaults);
-    result_.variables = {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
+    result_.variables = {bytes.total(kWorkgroup), bytes.total(kPrivate) + bytes.total(kFunction)};
     return std::move(result_);
   }
 
@@ -90,21 +90,21 @@ class Reflector {
   void check_set(uint32_t id, const std::string& name) const;
   void add_push_constants(const BlockVariable& variable);
   void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
-  struct NumberAxes {
+  struct MemberShape {
     std::vector<uint32_t> shape;
     uint32_t components = 1;
     ScalarType scalar = ScalarType::other;
-    bool is_even = true;  // uniform stride of the innermost elements
+    bool has_uniform_stride = true;  // uniform stride of the innermost elements
   };
-  NumberAxes number_axes(uint32_t type, uint32_t matrix_stride) const;
+  MemberShape member_shape(uint32_t type, uint32_t matrix_stride) const;
   void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
-  BindingInterface describe_buffer(const BlockVariable& variable) const;
+  BindingInterface reflect_buffer(const BlockVariable& variable) const;
   std::shared_ptr<const MemoryLayout> element_layout(uint32_t type) const;
   uint32_t array_member(uint32_t type) const;
-  uint64_t least_bytes(uint32_t type) const;
+  uint64_t min_bytes(uint32_t type) const;
   Access access(const BlockVariable& variable) const;
-  bool forbids(const BlockVariable& variable, Decoration decoration) const;
-  uint32_t members(uint32_t type) const { return static_cast<uint32_t>(module_.definition(type).size()) - 1; }
+  bool is_decorated(const BlockVariable& variable, Decoration decoration) const;
+  uint32_t num_members(uint32_t type) const { return static_cast<uint32_t>(module_.definition(type).size()) - 1; }
   void read_spec_constants();
   SpecConstant spec_constant(const Instruction& instruction, uint32_t id) const;
   void read_local_size();
@@ -115,7 +115,7 @@ class Reflector {
 
   Module module_;
   std::map<uint32_t, std::string> normalized_uses_;  // keyed by variable
-  std::set<uint32_t> used_;
+  std::set<uint32_t> accessed_;
   uint32_t entry_point_ = 0;
   uint32_t num_push_members_ = 0;
   Interface result_;
@@ -125,7 +125,7 @@ void Reflector::check_entry_point() {
   for (const auto& instruction : module_.all()) {
     if (instruction.op != OpEntryPoint) continue;
     if (instruction[0] != kGlCompute)
-      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + text_of(instruction[0]));
+      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + number_text(instruction[0]));
     if (instruction.text(2) == "main") entry_point_ = instruction[1];
   }
   if (entry_point_ == 0) throw ShaderCompileError("malformed SPIR-V: no compute entry point 'main'");
@@ -149,7 +149,7 @@ void Reflector::read_variable(const Instruction& variable) {
   const uint32_t type = pointer[2];
   if (const auto op = module_.definition(type).op; op == OpTypeArray || op == OpTypeRuntimeArray)
     return add_buffers(id, type, storage_class);
-  if (module_.definition(type).op != OpTypeStruct || members(type) == 0)
+  if (module_.definition(type).op != OpTypeStruct || num_members(type) == 0)
     throw ShaderCompileError("malformed SPIR-V: a buffer without members");
   if (storage_class == kPushConstant)
     add_push_constants({id, type, storage_class});
@@ -160,9 +160,9 @@ void Reflector::read_variable(const Instruction& variable) {
 void Reflector::add_image(uint32_t id, uint32_t pointer) {
   ImageInterface image;
   image.name = module_.name(id);
-  const auto& pointed = module_.definition(pointer);
-  if (pointed.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
-  const auto* type = &module_.definition(pointed[2]);
+  const auto& pointer_type = module_.definition(pointer);
+  if (pointer_type.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
+  const auto* type = &module_.definition(pointer_type[2]);
   image.sampled = type->op == OpTypeSampledImage;
   if (image.sampled) type = &module_.definition((*type)[1]);
   constexpr uint32_t kStorage = 2;
@@ -191,33 +191,33 @@ void Reflector::add_buffers(uint32_t id, uint32_t type, uint32_t storage_class) 
   if (array.op == OpTypeRuntimeArray || module_.definition(array[2]).op != OpConstant)
     throw UnsupportedError("'" + name + "' is an array of blocks: expected a length that is a constant number");
   const uint32_t count = module_.constant(array[2]), block = array[1];
-  if (module_.definition(block).op != OpTypeStruct || members(block) == 0)
+  if (module_.definition(block).op != OpTypeStruct || num_members(block) == 0)
     throw UnsupportedError("'" + name + "' is an array of arrays of blocks: expected an array with one axis");
   if (count > kMaxBlocks)
-    throw UnsupportedError("'" + name + "' is an array of " + text_of(count) + " blocks: expected at most " + text_of(kMaxBlocks));
+    throw UnsupportedError("'" + name + "' is an array of " + number_text(count) + " blocks: expected at most " + number_text(kMaxBlocks));
   for (uint32_t element = 0; element < count; ++element) add_buffer({id, block, storage_class}, element);
 }
 
 // Blocks at the same binding alias one buffer.
 void Reflector::add_buffer(const BlockVariable& variable, std::optional<uint32_t> element) {
-  BindingInterface buffer = describe_buffer(variable);
-  if (element) buffer.element = *element, buffer.name += "[" + text_of(*element) + "]";
-  const auto same = std::ranges::find_if(
+  BindingInterface buffer = reflect_buffer(variable);
+  if (element) buffer.element = *element, buffer.name += "[" + number_text(*element) + "]";
+  const auto existing = std::ranges::find_if(
       result_.bindings, [&](const BindingInterface& other) { return other.binding == buffer.binding && other.element == buffer.element; });
-  if (same == result_.bindings.end()) {
+  if (existing == result_.bindings.end()) {
     result_.bindings.push_back(std::move(buffer));
     return;
   }
-  if (same->uniform != buffer.uniform)
-    throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name +
+  if (existing->uniform != buffer.uniform)
+    throw ShaderCompileError("binding " + number_text(buffer.binding) + " is both a storage buffer ('" + existing->name +
                              "') and a uniform buffer ('" + buffer.name + "')");
-  same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
-  same->used = same->used || buffer.used;
-  same->least_bytes = std::max(same->least_bytes, buffer.least_bytes);
-  same->aliases.push_back(buffer.name);
+  existing->access = static_cast<Access>(static_cast<int>(existing->access) | static_cast<int>(buffer.access));
+  existing->used = existing->used || buffer.used;
+  existing->min_bytes = std::max(existing->min_bytes, buffer.min_bytes);
+  existing->aliases.push_back(buffer.name);
 }
 
-BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const {
+BindingInterface Reflector::reflect_buffer(const BlockVariable& variable) const {
   BindingInterface buffer;
   buffer.block = module_.name(variable.type);
   buffer.uniform = variable.storage_class == kUniform && !module_.has(variable.type, BufferBlock);
@@ -227,8 +227,8 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.scalar = layout.scalar;
   buffer.components = layout.components;
   buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
-  buffer.least_bytes = least_bytes(variable.type);
-  buffer.is_block = members(variable.type) > 1 || (layout.stride == 0 && !layout.runtime_array);
+  buffer.min_bytes = min_bytes(variable.type);
+  buffer.is_block = num_members(variable.type) > 1 || (layout.stride == 0 && !layout.runtime_array);
   buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
   if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
     buffer.scalar = buffer.layout->scalar;  // nested arrays, and the extension's struct vectors
@@ -248,7 +248,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
   buffer.binding = *binding;
   check_set(variable.id, buffer.name);
-  buffer.used = used_.contains(variable.id);
+  buffer.used = accessed_.contains(variable.id);
   buffer.access = buffer.uniform ? Access::read : access(variable);
   return buffer;
 }
@@ -264,40 +264,40 @@ std::shared_ptr<const MemoryLayout> Reflector::element_layout(uint32_t type) con
 
 void Reflector::check_set(uint32_t id, const std::string& name) const {
   if (const uint32_t set = module_.value(id, DescriptorSet).value_or(0); set != 0)
-    throw UnsupportedError("'" + name + "' is in descriptor set " + text_of(set) + ": expected set 0");
+    throw UnsupportedError("'" + name + "' is in descriptor set " + number_text(set) + ": expected set 0");
 }
 
 // An array sized by a specialization constant may have any length.
-uint64_t Reflector::least_bytes(uint32_t type) const {
-  uint64_t least = 0;
-  for (uint32_t member = 0; member < members(type); ++member) {
+uint64_t Reflector::min_bytes(uint32_t type) const {
+  uint64_t min_size = 0;
+  for (uint32_t member = 0; member < num_members(type); ++member) {
     const uint32_t id = module_.definition(type)[member + 1];
     const auto& definition = module_.definition(id);
     const bool sized = definition.op != OpTypeArray || module_.definition(definition[2]).op == OpConstant;
     const uint32_t bytes = sized ? module_.layout(id, module_.member_value(type, member, MatrixStride).value_or(0)).bytes : 0;
-    least = std::max(least, uint64_t{module_.member_value(type, member, Offset).value_or(0)} + bytes);
+    min_size = std::max(min_size, uint64_t{module_.member_value(type, member, Offset).value_or(0)} + bytes);
   }
-  return least;
+  return min_size;
 }
 
 // Returns the array member, which is the last one if a header precedes it.
 uint32_t Reflector::array_member(uint32_t type) const {
-  const uint32_t last = members(type) - 1;
+  const uint32_t last = num_members(type) - 1;
   const auto op = module_.definition(module_.definition(type)[last + 1]).op;
   return op == OpTypeRuntimeArray || op == OpTypeArray ? last : 0;
 }
 
-bool Reflector::forbids(const BlockVariable& variable, Decoration decoration) const {
+bool Reflector::is_decorated(const BlockVariable& variable, Decoration decoration) const {
   if (module_.has(variable.id, decoration)) return true;
-  for (uint32_t member = 0; member < members(variable.type); ++member)
+  for (uint32_t member = 0; member < num_members(variable.type); ++member)
     if (!module_.member_value(variable.type, member, decoration)) return false;
   return true;
 }
 
 // `readonly writeonly` counts as read, since only length() can be used.
 Access Reflector::access(const BlockVariable& variable) const {
-  if (forbids(variable, NonWritable)) return Access::read;
-  return forbids(variable, NonReadable) ? Access::write : Access::read_write;
+  if (is_decorated(variable, NonWritable)) return Access::read;
+  return is_decorated(variable, NonReadable) ? Access::write : Access::read_write;
 }
 
 void Reflector::add_push_constants(const BlockVariable& variable) {
@@ -308,7 +308,7 @@ void Reflector::add_push_constants(const BlockVariable& variable) {
 // Adds structure members under their GLSL names: "light.colour", "lights[1].colour".
 void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t begin) {
   const auto& structure = module_.definition(type);
-  for (uint32_t member = 0; member < members(type); ++member) {
+  for (uint32_t member = 0; member < num_members(type); ++member) {
     const std::string name = module_.member_name(type, member);
     const auto offset = module_.member_value(type, member, Offset);
     if (name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
@@ -319,8 +319,8 @@ void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t b
 }
 
 // Collects the axes of arrays, vectors and matrices, down to the vector.
-Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stride) const {
-  NumberAxes axes;
+Reflector::MemberShape Reflector::member_shape(uint32_t type, uint32_t matrix_stride) const {
+  MemberShape axes;
   std::vector<uint32_t> strides;
   const auto* definition = &module_.definition(type);
   while (definition->op == OpTypeArray || definition->op == OpTypeMatrix) {
@@ -328,11 +328,12 @@ Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stri
     const bool is_matrix = definition->op == OpTypeMatrix;
     axes.shape.push_back(is_matrix ? (*definition)[2] : layout.count);
     strides.push_back(is_matrix ? layout.bytes / (*definition)[2] : layout.stride);
-    if (is_matrix) axes.is_even = axes.is_even && module_.definition((*definition)[1]).op == OpTypeVector;
+    if (is_matrix) axes.has_uniform_stride = axes.has_uniform_stride && module_.definition((*definition)[1]).op == OpTypeVector;
     definition = &module_.definition(type = (*definition)[1]);
   }
-  for (size_t i = 1; i < strides.size(); ++i) axes.is_even = axes.is_even && strides[i - 1] == uint64_t{strides[i]} * axes.shape[i];
-  axes.is_even = axes.is_even && definition->op != OpTypeStruct;
+  for (size_t i = 1; i < strides.size(); ++i)
+    axes.has_uniform_stride = axes.has_uniform_stride && strides[i - 1] == uint64_t{strides[i]} * axes.shape[i];
+  axes.has_uniform_stride = axes.has_uniform_stride && definition->op != OpTypeStruct;
   const TypeLayout vector = module_.layout(type);
   axes.scalar = vector.scalar;
   axes.components = vector.components;
@@ -350,10 +351,10 @@ void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t ty
                            "' has a length that follows from a specialization constant: expected a constant number");
   if (definition.op == OpTypeArray && (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes))
     throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
-  const NumberAxes axes = number_axes(type, matrix_stride);
-  if (!axes.is_even) {
+  const MemberShape axes = member_shape(type, matrix_stride);
+  if (!axes.has_uniform_stride) {
     for (uint32_t i = 0; i < layout.count; ++i)
-      add_member(name + "[" + text_of(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
+      add_member(name + "[" + number_text(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
     return;
   }
   PushConstant constant;
@@ -388,16 +389,16 @@ SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t i
 
 // A constant id may occur twice, as a named constant and as a local size; its name is kept.
 void Reflector::read_spec_constants() {
-  std::map<uint32_t, SpecConstant> by_id;
+  std::map<uint32_t, SpecConstant> rules_by_id;
   for (const auto& instruction : module_.all()) {
     if (instruction.op != OpSpecConstant && instruction.op != OpSpecConstantTrue && instruction.op != OpSpecConstantFalse) continue;
     const auto id = module_.value(instruction[1], SpecId);
     if (!id) continue;
     SpecConstant constant = spec_constant(instruction, *id);
-    auto& entry = by_id[*id];
+    auto& entry = rules_by_id[*id];
     if (entry.name.empty()) entry = std::move(constant);
   }
-  for (auto& [id, constant] : by_id) result_.spec_constants.push_back(std::move(constant));
+  for (auto& [id, constant] : rules_by_id) result_.spec_constants.push_back(std::move(constant));
 }
 
 void Reflector::set_local_size(size_t axis, uint32_t constant_id) {
@@ -434,28 +435,28 @@ void Reflector::read_local_size() {
     }
   }
   for (auto& constant : result_.spec_constants)
-    if (constant.name.empty()) constant.name = "constant_" + text_of(constant.id);
+    if (constant.name.empty()) constant.name = "constant_" + number_text(constant.id);
   if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end())
     throw ShaderCompileError("malformed SPIR-V: a local size of 0");
 }
 
 void Reflector::read_capabilities() {
-  std::set<std::string> seen;
+  std::set<std::string> seen_capabilities;
   for (const auto& instruction : module_.all()) {
     if (instruction.op == OpCapability) {
       const Capability found = capability(instruction[0]);
-      if (!seen.insert(found.name).second) continue;
+      if (!seen_capabilities.insert(found.name).second) continue;
       result_.capabilities.push_back(found.name);
       add_feature(found.feature, found.name);
     } else if (instruction.op == OpExecutionMode) {
       if (const auto control = float_control(instruction[1]); !control.empty())
-        add_feature(control_feature(control, instruction[2]), std::string(control));
+        add_feature(float_control_feature(control, instruction[2]), std::string(control));
     }
   }
 }
 
 void Reflector::add_feature(const std::string& feature, const std::string& capability) {
-  if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
+  if (!feature.empty() && std::ranges::find(result_.features, feature, &RequiredFeature::feature) == result_.features.end())
     result_.features.push_back({feature, capability});
 }
 
@@ -468,7 +469,7 @@ Interface reflect(const std::vector<uint32_t>& spirv) {
 VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants) {
   const Module module(spirv);
   const VariableBytes bytes(module, constants);
-  return {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
+  return {bytes.total(kWorkgroup), bytes.total(kPrivate) + bytes.total(kFunction)};
 }
 
 }  // namespace pumice

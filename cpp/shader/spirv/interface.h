@@ -30,7 +30,7 @@ struct BindingInterface {
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;       // element type of the array; for vectors and matrices their scalar type
   uint32_t element_bytes = 0;                  // array stride
-  uint64_t least_bytes = 0;                    // statically sized bytes of the block; 0 for a lone runtime array
+  uint64_t min_bytes = 0;                      // statically sized bytes of the block; 0 for a lone runtime array
   uint32_t components = 1;                     // 4 for vec4
   bool uniform = false;                        // uniform buffer, else storage buffer
   bool used = false;                           // accessed by the shader, directly or through an alias
@@ -70,7 +70,7 @@ struct SpecConstant {
 };
 
 // A required Vulkan feature, and the SPIR-V capability that requires it.
-struct NeededFeature {
+struct RequiredFeature {
   std::string feature;  // "shaderInt64"; some are the engine's names for properties: "subgroupArithmetic"
   std::string capability;
 };
@@ -93,11 +93,11 @@ struct Interface {
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, if any
   VariableSizes variables;                               // sizes with default specialization constants
   std::vector<std::string> capabilities;                 // required SPIR-V capabilities ("Int64", "StorageBuffer16BitAccess")
-  std::vector<NeededFeature> features;                   // device features required by the capabilities
+  std::vector<RequiredFeature> features;                 // device features required by the capabilities
   bool guarded = false;                                  // main() was wrapped, see push constants pumice_threads_*
-  bool is_sized = false;                                 // the local size was given to compile()
-  bool is_chosen = false;                                // the engine chooses the local size for each call, by specialization constants
-  bool must_divide = false;  // no space for the guard's thread counts: the local size must divide the number of threads
+  bool has_requested_local_size = false;                 // the local size was given to compile()
+  bool chooses_local_size = false;                       // the engine chooses the local size for each call, by specialization constants
+  bool local_size_must_divide = false;  // no space for the guard's thread counts: the local size must divide the number of threads
 
   const BindingInterface* find_binding(std::string_view name) const;
   const PushConstant* find_push_constant(std::string_view name) const;
@@ -105,7 +105,7 @@ struct Interface {
   const ImageInterface* find_image(std::string_view name) const;
 
   // Resolves an argument name: "src" for "src.data", and for "data" if that is unambiguous.
-  std::string argument_name(const std::string& given) const;
+  std::string resolve_argument_name(const std::string& given) const;
 };
 
 // Reflects a compute shader's interface from SPIR-V. Throws ShaderCompileError for malformed or stripped modules.

@@ -13,13 +13,13 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint64_t kUnknownTrips = uint64_t{1} << 40;
+constexpr uint64_t kUnknownTripCount = uint64_t{1} << 40;
 
-uint64_t added(uint64_t a, uint64_t b) {
-  return std::min(a + b, kUnknownTrips);
+uint64_t saturating_add(uint64_t a, uint64_t b) {
+  return std::min(a + b, kUnknownTripCount);
 }
-uint64_t multiplied(uint64_t a, uint64_t b) {
-  return a != 0 && b > kUnknownTrips / a ? kUnknownTrips : std::min(a * b, kUnknownTrips);
+uint64_t saturating_multiply(uint64_t a, uint64_t b) {
+  return a != 0 && b > kUnknownTripCount / a ? kUnknownTripCount : std::min(a * b, kUnknownTripCount);
 }
 
 // Computes an upper bound on loop iterations.
@@ -33,35 +33,35 @@ class LoopCount {
     }
   }
 
-  uint64_t run() { return of_function(entry_); }
+  uint64_t run() { return count_function(entry_); }
 
  private:
-  uint64_t of_function(uint32_t id) {
+  uint64_t count_function(uint32_t id) {
     const auto found = functions_.find(id);
-    if (found == functions_.end()) return kUnknownTrips;
-    const auto [known, is_new] = counts_.emplace(id, kUnknownTrips);  // recursive functions have an unknown count
+    if (found == functions_.end()) return kUnknownTripCount;
+    const auto [known, is_new] = counts_.emplace(id, kUnknownTripCount);  // recursive functions have an unknown count
     if (!is_new) return known->second;
     size_t end = found->second;
     while (end < all_.size() && all_[end].op != OpFunctionEnd) ++end;
-    return counts_[id] = of_range(found->second, end);
+    return counts_[id] = count_range(found->second, end);
   }
 
   // Counts the iterations in a range. Loops are sequential or nested; each ends at its merge block.
-  uint64_t of_range(size_t begin, size_t end) {
+  uint64_t count_range(size_t begin, size_t end) {
     uint64_t count = 0;
     for (size_t i = begin; i < end; ++i) {
-      if (all_[i].op == OpFunctionCall) count = added(count, of_function(all_[i][2]));
+      if (all_[i].op == OpFunctionCall) count = saturating_add(count, count_function(all_[i][2]));
       if (all_[i].op != OpLoopMerge) continue;
       const auto merge = labels_.find(all_[i][0]);
-      if (merge == labels_.end() || merge->second < i || merge->second > end) return kUnknownTrips;
-      const uint64_t trips = trips_of(i, merge->second).value_or(kUnknownTrips);
-      count = added(count, multiplied(trips, added(1, of_range(i + 1, merge->second))));
+      if (merge == labels_.end() || merge->second < i || merge->second > end) return kUnknownTripCount;
+      const uint64_t trip_count = match_trip_count(i, merge->second).value_or(kUnknownTripCount);
+      count = saturating_add(count, saturating_multiply(trip_count, saturating_add(1, count_range(i + 1, merge->second))));
       i = merge->second;
     }
     return count;
   }
 
-  std::optional<int64_t> constant_of(uint32_t id) const {
+  std::optional<int64_t> find_constant(uint32_t id) const {
     for (const auto& instruction : all_) {
       if (instruction.op == OpFunction) break;
       if (instruction.op != OpConstant || instruction[1] != id) continue;
@@ -73,20 +73,20 @@ class LoopCount {
   }
 
   // Returns the instruction in [begin, end) with this result.
-  const Instruction* result_in(size_t begin, size_t end, uint32_t id) const {
+  const Instruction* find_result(size_t begin, size_t end, uint32_t id) const {
     for (size_t i = begin; i < end; ++i)
       if (all_[i].op != OpStore && all_[i].op != OpBranch && all_[i].size() > 1 && all_[i][1] == id) return &all_[i];
     return nullptr;
   }
 
-  struct Test {
+  struct LoopTest {
     uint32_t variable = 0;
     uint16_t op = 0;
     int64_t bound = 0;
   };
 
   // Matches `if (!(variable < constant)) break;` at the start of the loop whose OpLoopMerge is at `loop`.
-  std::optional<Test> test_of(size_t loop, uint32_t merge_label) const {
+  std::optional<LoopTest> match_loop_test(size_t loop, uint32_t merge_label) const {
     size_t i = loop + 1;
     if (all_[i].op == OpBranch) {
       const auto target = labels_.find(all_[i][0]);
@@ -96,16 +96,16 @@ class LoopCount {
     size_t end = i;
     while (end < all_.size() && all_[end].op != OpBranchConditional && all_[end].op != OpBranch && all_[end].op != OpLabel) ++end;
     if (end >= all_.size() || all_[end].op != OpBranchConditional || all_[end][2] != merge_label) return {};
-    const auto* compare = result_in(i, end, all_[end][0]);
+    const auto* compare = find_result(i, end, all_[end][0]);
     if (!compare || compare->op < OpUGreaterThan || compare->op > OpSLessThanEqual) return {};
-    const auto* load = result_in(i, end, (*compare)[2]);
-    const auto bound = constant_of((*compare)[3]);
+    const auto* load = find_result(i, end, (*compare)[2]);
+    const auto bound = find_constant((*compare)[3]);
     if (!load || load->op != OpLoad || !bound) return {};
-    return Test{(*load)[2], compare->op, *bound};
+    return LoopTest{(*load)[2], compare->op, *bound};
   }
 
   // Returns the step if the loop's only change to the variable is `variable += constant` in its continue block.
-  std::optional<int64_t> step_of(size_t loop, size_t merge, uint32_t variable) const {
+  std::optional<int64_t> match_step(size_t loop, size_t merge, uint32_t variable) const {
     const auto next = labels_.find(all_[loop][1]);
     if (next == labels_.end()) return {};
     std::optional<int64_t> step;
@@ -118,34 +118,35 @@ class LoopCount {
         continue;
       }
       if (step || i < next->second) return {};
-      const auto* sum = result_in(next->second, i, instruction[1]);
+      const auto* sum = find_result(next->second, i, instruction[1]);
       if (!sum || (sum->op != OpIAdd && sum->op != OpISub)) return {};
-      const auto* load = result_in(next->second, i, (*sum)[2]);
-      const auto by = constant_of((*sum)[3]);
-      if (!load || load->op != OpLoad || (*load)[2] != variable || !by) return {};
-      step = sum->op == OpISub ? -*by : *by;
+      const auto* load = find_result(next->second, i, (*sum)[2]);
+      const auto increment = find_constant((*sum)[3]);
+      if (!load || load->op != OpLoad || (*load)[2] != variable || !increment) return {};
+      step = sum->op == OpISub ? -*increment : *increment;
     }
     return step;
   }
 
   // Returns the constant that the block before the loop stores last.
-  std::optional<int64_t> start_of(size_t loop, uint32_t variable) const {
+  std::optional<int64_t> match_start(size_t loop, uint32_t variable) const {
     size_t header = loop;
     while (header > 0 && all_[header].op != OpLabel) --header;
     if (header == 0 || all_[header - 1].op != OpBranch || all_[header - 1][0] != all_[header][0]) return {};
     for (size_t i = header; i-- > 0 && all_[i].op != OpLabel;)
-      if (all_[i].op == OpStore && all_[i][0] == variable) return constant_of(all_[i][1]);
+      if (all_[i].op == OpStore && all_[i][0] == variable) return find_constant(all_[i][1]);
     return {};
   }
 
-  std::optional<uint64_t> trips_of(size_t loop, size_t merge) const {
-    const auto test = test_of(loop, all_[loop][0]);
+  std::optional<uint64_t> match_trip_count(size_t loop, size_t merge) const {
+    const auto test = match_loop_test(loop, all_[loop][0]);
     if (!test || !is_local(test->variable)) return {};
-    const auto start = start_of(loop, test->variable), step = step_of(loop, merge, test->variable);
+    const auto start = match_start(loop, test->variable), step = match_step(loop, merge, test->variable);
     if (!start || !step || *step == 0) return {};
-    const bool goes_up = test->op == OpULessThan || test->op == OpSLessThan || test->op == OpULessThanEqual || test->op == OpSLessThanEqual;
-    if (goes_up != (*step > 0)) return {};
-    const int64_t distance = goes_up ? test->bound - *start : *start - test->bound;
+    const bool is_increasing =
+        test->op == OpULessThan || test->op == OpSLessThan || test->op == OpULessThanEqual || test->op == OpSLessThanEqual;
+    if (is_increasing != (*step > 0)) return {};
+    const int64_t distance = is_increasing ? test->bound - *start : *start - test->bound;
     return distance < 0 ? 1 : static_cast<uint64_t>(distance / std::abs(*step)) + 2;
   }
 
@@ -184,8 +185,8 @@ class LoopWatchWriter {
     append(functions_, OpTypeArray, {array, uint_type, constant(2)});
     append(functions_, OpTypePointer, {array_pointer, kFunction, array});
     append_main(array_pointer, uint_type);
-    std::vector<uint32_t> head = copied_head(block);
-    return declarations_.module_of(std::move(head), functions_);
+    std::vector<uint32_t> head = copy_declarations(block);
+    return declarations_.assemble_module(std::move(head), functions_);
   }
 
  private:
@@ -202,7 +203,7 @@ class LoopWatchWriter {
   }
 
   // Copies the module's declarations, with the new main() as the entry point. Functions go to functions_.
-  std::vector<uint32_t> copied_head(uint32_t block) {
+  std::vector<uint32_t> copy_declarations(uint32_t block) {
     std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), functions;
     bool in_function = false, is_decorated = false;
     for (const auto& instruction : module_.all()) {
@@ -213,10 +214,10 @@ class LoopWatchWriter {
       }
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
       if (instruction.op == OpEntryPoint) {
-        operands[1] = watched_main_;
+        operands[1] = new_main_;
         if (words_[1] >= kSpirv14) operands.push_back(variable_);
       }
-      if ((instruction.op == OpExecutionMode || instruction.op == OpExecutionModeId) && operands[0] == main_) operands[0] = watched_main_;
+      if ((instruction.op == OpExecutionMode || instruction.op == OpExecutionModeId) && operands[0] == main_) operands[0] = new_main_;
       append(in_function ? functions : head, instruction.op, operands);
     }
     functions_.insert(functions_.end(), functions.begin(), functions.end());
@@ -236,22 +237,22 @@ class LoopWatchWriter {
     const uint32_t void_type = declarations_.type(OpTypeVoid, {}), entry = new_id(), counts = new_id();
     const uint32_t word_pointer = declarations_.type(OpTypePointer, {storage_, uint_type});
     const uint32_t local_pointer = declarations_.type(OpTypePointer, {kFunction, uint_type});
-    add(OpFunction, {void_type, watched_main_, 0, declarations_.type(OpTypeFunction, {void_type})});
+    add(OpFunction, {void_type, new_main_, 0, declarations_.type(OpTypeFunction, {void_type})});
     add(OpLabel, {entry});
     add(OpVariable, {array_pointer, counts, kFunction});
     add_result(OpFunctionCall, void_type, {main_});
     const uint32_t zero = add_result(OpLoad, uint_type, {add_result(OpAccessChain, word_pointer, {variable_, constant(1)})});
-    const uint32_t trips = add_result(OpIAdd, uint_type, {zero, constant(2)});
+    const uint32_t trip_count = add_result(OpIAdd, uint_type, {zero, constant(2)});
     const uint32_t count = add_result(OpAccessChain, local_pointer, {counts, zero});
-    append_loop(entry, uint_type, trips, count);
-    append_report(word_pointer, uint_type, trips, count);
+    append_loop(entry, uint_type, trip_count, count);
+    append_report(word_pointer, uint_type, trip_count, count);
     add(OpReturn, {});
     add(OpFunctionEnd, {});
   }
 
   // Appends: for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers
   // cannot fold the loop.
-  void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trips, uint32_t count) {
+  void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
     const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
     add(OpStore, {count, constant(0)});
     add(OpBranch, {header});
@@ -260,7 +261,7 @@ class LoopWatchWriter {
     add(OpLoopMerge, {merge, next, 0});
     add(OpBranch, {test});
     add(OpLabel, {test});
-    add(OpBranchConditional, {add_result(OpULessThan, declarations_.type(OpTypeBool, {}), {i, trips}), body, merge});
+    add(OpBranchConditional, {add_result(OpULessThan, declarations_.type(OpTypeBool, {}), {i, trip_count}), body, merge});
     add(OpLabel, {body});
     const uint32_t before = add_result(OpLoad, uint_type, {count});
     add(OpStore, {count, add_result(OpIAdd, uint_type, {before, constant(1)})});
@@ -272,36 +273,36 @@ class LoopWatchWriter {
   }
 
   // Appends: if (count != trips) buffer[0] = kernel;
-  void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trips, uint32_t count) {
-    const uint32_t ended = new_id(), end = new_id(), result = add_result(OpLoad, uint_type, {count});
-    const uint32_t is_ended = add_result(OpINotEqual, declarations_.type(OpTypeBool, {}), {result, trips});
-    add(OpSelectionMerge, {end, 0});
-    add(OpBranchConditional, {is_ended, ended, end});
-    add(OpLabel, {ended});
+  void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
+    const uint32_t ended_label = new_id(), end_label = new_id(), result = add_result(OpLoad, uint_type, {count});
+    const uint32_t is_ended = add_result(OpINotEqual, declarations_.type(OpTypeBool, {}), {result, trip_count});
+    add(OpSelectionMerge, {end_label, 0});
+    add(OpBranchConditional, {is_ended, ended_label, end_label});
+    add(OpLabel, {ended_label});
     add(OpStore, {add_result(OpAccessChain, word_pointer, {variable_, constant(0)}), constant(kernel_)});
-    add(OpBranch, {end});
-    add(OpLabel, {end});
+    add(OpBranch, {end_label});
+    add(OpLabel, {end_label});
   }
 
   std::span<const uint32_t> words_;
   Module module_;
   Declarations declarations_;
   uint32_t binding_, kernel_, storage_, main_ = 0;
-  uint32_t variable_ = declarations_.new_id(), watched_main_ = declarations_.new_id();
+  uint32_t variable_ = declarations_.new_id(), new_main_ = declarations_.new_id();
   std::vector<uint32_t> functions_;  // begins with the added declarations
 };
 
 }  // namespace
 
-bool may_exceed(std::span<const uint32_t> spirv, uint64_t iterations) {
+bool may_exceed_iterations(std::span<const uint32_t> spirv, uint64_t iterations) {
   return LoopCount(spirv).run() > iterations;
 }
 
-std::vector<uint32_t> with_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
+std::vector<uint32_t> add_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
   return LoopWatchWriter(spirv, binding, kernel).run();
 }
 
-std::vector<std::pair<std::string, uint32_t>> loop_lines(std::span<const uint32_t> spirv) {
+std::vector<std::pair<std::string, uint32_t>> find_loop_lines(std::span<const uint32_t> spirv) {
   std::unordered_map<uint32_t, std::string> files;
   std::vector<std::pair<std::string, uint32_t>> lines;
   std::pair<std::string, uint32_t> current;

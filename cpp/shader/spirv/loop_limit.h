@@ -11,16 +11,16 @@ namespace pumice {
 
 // Returns whether an invocation may exceed this many loop iterations in total. A loop has a known count only if a local variable counts
 // from one constant to another.
-bool may_exceed(std::span<const uint32_t> spirv, uint64_t iterations);
+bool may_exceed_iterations(std::span<const uint32_t> spirv, uint64_t iterations);
 
 // Size of the storage buffer bound to such a kernel: a word for the id of a kernel whose loops the driver ended, and a zero word.
 inline constexpr uint32_t kLoopWatchBytes = 8;
 
 // Adds a two-iteration loop after main(). If the limit is used up, the driver ends this loop after the first iteration; the invocation then
 // stores `kernel` (nonzero) to the buffer at `binding`.
-std::vector<uint32_t> with_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel);
+std::vector<uint32_t> add_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel);
 
 // Returns the file (as named by the compiler) and line of each loop, if the module has line numbers.
-std::vector<std::pair<std::string, uint32_t>> loop_lines(std::span<const uint32_t> spirv);
+std::vector<std::pair<std::string, uint32_t>> find_loop_lines(std::span<const uint32_t> spirv);
 
 }  // namespace pumice

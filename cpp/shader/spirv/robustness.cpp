@@ -12,16 +12,16 @@ namespace {
 
 using namespace spirv;
 
-constexpr uint64_t kMostUnrolled = 1 << 14;  // maximum number of instructions, since some drivers compile in quadratic time
-constexpr uint64_t kMostTrips = uint64_t{1} << 40;
+constexpr uint64_t kMaxUnrolledInstructions = 1 << 14;  // maximum number of instructions, since some drivers compile in quadratic time
+constexpr uint64_t kMaxTripCount = uint64_t{1} << 40;
 
 bool is_local(uint32_t storage) {
   return storage == kWorkgroup || storage == kPrivate || storage == kFunction;
 }
 
-class IndexClamps {
+class LocalIndexClamper {
  public:
-  explicit IndexClamps(std::span<const uint32_t> words)
+  explicit LocalIndexClamper(std::span<const uint32_t> words)
       : words_(words), module_(words), declarations_(module_, words[kBoundWord]), bool_(declarations_.type(OpTypeBool, {})) {}
 
   std::vector<uint32_t> run() {
@@ -30,14 +30,14 @@ class IndexClamps {
     for (const auto& instruction : module_.all()) {
       in_function = in_function || instruction.op == OpFunction;
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp(instruction[2], operands, body);
+      if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp_indices(instruction[2], operands, body);
       append(in_function ? body : head, instruction.op, operands);
     }
-    return declarations_.module_of(std::move(head), body);
+    return declarations_.assemble_module(std::move(head), body);
   }
 
  private:
-  void clamp(uint32_t base, std::vector<uint32_t>& chain, std::vector<uint32_t>& body) {
+  void clamp_indices(uint32_t base, std::vector<uint32_t>& chain, std::vector<uint32_t>& body) {
     const auto& pointer = module_.definition(declarations_.type_of(base));
     if (!is_local(pointer[1])) return;
     uint32_t type = pointer[2];
@@ -48,7 +48,7 @@ class IndexClamps {
         continue;
       }
       if (definition.op == OpTypeArray || definition.op == OpTypeVector || definition.op == OpTypeMatrix)
-        chain[i] = clamped(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.constant(definition[2]), body);
+        chain[i] = clamp_index(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.constant(definition[2]), body);
       else if (definition.op != OpTypeRuntimeArray)
         return;  // the type is opaque, such as a cooperative matrix
       type = definition[1];
@@ -56,7 +56,7 @@ class IndexClamps {
   }
 
   // Replaces an out-of-range index with 0. Constant indices are skipped, because the compiler has checked them.
-  uint32_t clamped(uint32_t index, uint32_t length, std::vector<uint32_t>& body) {
+  uint32_t clamp_index(uint32_t index, uint32_t length, std::vector<uint32_t>& body) {
     if (declarations_.is_global(index) && module_.definition(index).op == OpConstant) return index;
     uint32_t type = declarations_.type_of(index);
     if (const auto& integer = module_.definition(type); integer[1] != 32) {
@@ -64,10 +64,10 @@ class IndexClamps {
       append(body, integer[2] ? OpSConvert : OpUConvert, {uint_type, converted, index});
       type = uint_type, index = converted;
     }
-    const uint32_t ok = new_id(), inside = new_id();
+    const uint32_t ok = new_id(), clamped_index = new_id();
     append(body, OpULessThan, {bool_, ok, index, length});
-    append(body, OpSelect, {type, inside, ok, index, declarations_.null(type)});
-    return inside;
+    append(body, OpSelect, {type, clamped_index, ok, index, declarations_.null(type)});
+    return clamped_index;
   }
 
   uint32_t new_id() { return declarations_.new_id(); }
@@ -79,18 +79,18 @@ class IndexClamps {
 };
 
 // Estimates unrolled loop sizes. Overestimates are safe: dropping an Unroll hint costs little.
-class Unrolling {
+class UnrollLimiter {
  public:
-  explicit Unrolling(std::span<const uint32_t> words) : words_(words), module_(words) { find(); }
+  explicit UnrollLimiter(std::span<const uint32_t> words) : words_(words), module_(words) { find_loops(); }
 
-  std::vector<uint32_t> run(std::vector<std::string>& dropped) {
+  std::vector<uint32_t> run(std::vector<std::string>& warnings) {
     std::vector<uint32_t> result(words_.begin(), words_.end());
     for (size_t i = 0; i < loops_.size(); ++i) {  // outer loops first
-      if (!loops_[i].is_hinted || code_of(i) <= kMostUnrolled) continue;
+      if (!loops_[i].is_hinted || unrolled_size(i) <= kMaxUnrolledInstructions) continue;
       loops_[i].is_hinted = false;
       result[static_cast<size_t>(&module_.all()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
-      dropped.push_back("the wish to unroll a loop of up to " + std::to_string(loops_[i].trips) + " trips is dropped: it would be " +
-                        std::to_string(code_of(i, true)) + " instructions");
+      warnings.push_back("the wish to unroll a loop of up to " + std::to_string(loops_[i].trip_count) + " trips is dropped: it would be " +
+                         std::to_string(unrolled_size(i, true)) + " instructions");
     }
     return result;
   }
@@ -98,11 +98,11 @@ class Unrolling {
  private:
   struct Loop {
     size_t begin = 0, end = 0;  // indices of its OpLoopMerge and of the merge block's label
-    uint64_t trips = 1;
+    uint64_t trip_count = 1;
     bool is_hinted = false;
   };
 
-  void find() {
+  void find_loops() {
     const auto& all = module_.all();
     std::unordered_map<uint32_t, size_t> labels;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -115,18 +115,18 @@ class Unrolling {
       if (merge == labels.end() || merge->second < i) continue;
       loops_.push_back({i, merge->second, 1, (all[i][2] & kUnroll) != 0});
     }
-    for (size_t k = 0; k < loops_.size(); ++k) loops_[k].trips = trips_of(k);
+    for (size_t k = 0; k < loops_.size(); ++k) loops_[k].trip_count = estimate_trip_count(k);
   }
 
   // Returns the largest constant that the loop variable starts from or is compared with.
-  uint64_t trips_of(size_t k) const {
+  uint64_t estimate_trip_count(size_t k) const {
     const auto& all = module_.all();
     const Loop& loop = loops_[k];
-    uint64_t trips = 1;
+    uint64_t trip_count = 1;
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
     for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // find the block before the loop
-      if (all[i].op == OpStore) trips = std::max(trips, magnitude(all[i][1]));
+      if (all[i].op == OpStore) trip_count = std::max(trip_count, magnitude(all[i][1]));
     size_t next = k + 1;
     for (size_t i = header; i < loop.end; ++i) {
       while (next < loops_.size() && loops_[next].end <= i) ++next;
@@ -135,9 +135,9 @@ class Unrolling {
         continue;
       }
       if (!is_comparison(all[i].op)) continue;
-      for (const size_t operand : {2, 3}) trips = std::max(trips, magnitude(all[i][operand]));
+      for (const size_t operand : {2, 3}) trip_count = std::max(trip_count, magnitude(all[i][operand]));
     }
-    return trips;
+    return trip_count;
   }
 
   static bool is_comparison(uint16_t op) { return op >= OpIEqual && op <= OpSLessThanEqual; }
@@ -148,22 +148,22 @@ class Unrolling {
     if (found == constants_.end()) return 0;
     const Instruction* const constant = found->second;
     const auto& type = module_.definition((*constant)[0]);
-    if (type.op != OpTypeInt || type[1] > 32) return type.op == OpTypeInt ? kMostTrips : 0;
+    if (type.op != OpTypeInt || type[1] > 32) return type.op == OpTypeInt ? kMaxTripCount : 0;
     const auto value = (*constant)[2];
     return type[2] ? static_cast<uint64_t>(std::abs(static_cast<int64_t>(static_cast<int32_t>(value)))) : value;
   }
 
   // Returns the number of instructions of the loop unrolled as hinted, including its inner loops.
-  uint64_t code_of(size_t k, bool hinted = false) const {
+  uint64_t unrolled_size(size_t k, bool hinted = false) const {
     const Loop& loop = loops_[k];
-    uint64_t code = loop.end - loop.begin;
+    uint64_t num_instructions = loop.end - loop.begin;
     for (size_t inner = k + 1; inner < loops_.size() && loops_[inner].begin < loop.end;) {
-      code += code_of(inner) - (loops_[inner].end - loops_[inner].begin);
+      num_instructions += unrolled_size(inner) - (loops_[inner].end - loops_[inner].begin);
       const size_t end = loops_[inner].end;
       while (inner < loops_.size() && loops_[inner].begin < end) ++inner;
     }
-    const uint64_t trips = hinted || loop.is_hinted ? loop.trips : 1;
-    return code > kMostTrips / trips ? kMostTrips : code * trips;
+    const uint64_t trip_count = hinted || loop.is_hinted ? loop.trip_count : 1;
+    return num_instructions > kMaxTripCount / trip_count ? kMaxTripCount : num_instructions * trip_count;
   }
 
   std::span<const uint32_t> words_;
@@ -174,12 +174,12 @@ class Unrolling {
 
 }  // namespace
 
-std::vector<uint32_t> with_local_indices_in_bounds(std::span<const uint32_t> spirv) {
-  return IndexClamps(spirv).run();
+std::vector<uint32_t> clamp_local_indices(std::span<const uint32_t> spirv) {
+  return LocalIndexClamper(spirv).run();
 }
 
-std::vector<uint32_t> without_large_unrolling(std::span<const uint32_t> spirv, std::vector<std::string>& dropped) {
-  return Unrolling(spirv).run(dropped);
+std::vector<uint32_t> limit_unrolling(std::span<const uint32_t> spirv, std::vector<std::string>& warnings) {
+  return UnrollLimiter(spirv).run(warnings);
 }
 
 }  // namespace pumice

@@ -10,13 +10,13 @@ namespace {
 
 constexpr uint32_t kMagic = 0x07230203;
 
-struct CapabilityFacts {
+struct CapabilityInfo {
   uint32_t number;
   std::string_view name, feature;
 };
 
 // SPIR-V capabilities and the Vulkan feature that each needs; "" if core Vulkan includes it or execution modes determine it.
-constexpr CapabilityFacts kCapabilities[] = {
+constexpr CapabilityInfo kCapabilities[] = {
     {0, "Matrix", ""},
     {1, "Shader", ""},
     {4, "Addresses", "OpenCL"},
@@ -112,9 +112,9 @@ uint32_t Instruction::operator[](size_t i) const {
 std::string_view Instruction::text(size_t i) const {
   (*this)[i];
   const char* begin = reinterpret_cast<const char*>(operands.data() + i);
-  const size_t room = (operands.size() - i) * sizeof(uint32_t);
-  const size_t length = strnlen(begin, room);
-  if (length == room) throw ShaderCompileError("malformed SPIR-V: a text without an end in instruction " + std::to_string(op));
+  const size_t max_length = (operands.size() - i) * sizeof(uint32_t);
+  const size_t length = strnlen(begin, max_length);
+  if (length == max_length) throw ShaderCompileError("malformed SPIR-V: a text without an end in instruction " + std::to_string(op));
   return {begin, length};
 }
 
@@ -135,7 +135,7 @@ std::vector<Instruction> instructions(std::span<const uint32_t> module) {
   return result;
 }
 
-std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module) {
+std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module) {
   std::vector<uint32_t> result(module.begin(), module.end());
   for (const Instruction& instruction : instructions(module)) {
     if (instruction.op != OpLoopMerge || (instruction[2] & kUnroll) == 0) continue;
@@ -146,7 +146,7 @@ std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module) {
 }
 
 Capability capability(uint32_t number) {
-  const auto found = std::ranges::find(kCapabilities, number, &CapabilityFacts::number);
+  const auto found = std::ranges::find(kCapabilities, number, &CapabilityInfo::number);
   if (found != std::end(kCapabilities)) return {std::string(found->name), std::string(found->feature)};
   const std::string unknown = "capability " + std::to_string(number);
   return {unknown, unknown};
@@ -160,10 +160,10 @@ std::string_view float_control(uint32_t execution_mode) {
 }
 
 bool is_type(uint16_t op) {
-  constexpr uint16_t kOfExtensions[] = {OpTypeTensorARM,           OpTypeCooperativeMatrixKHR, OpTypeRayQueryKHR,
-                                        OpTypeHitObjectNV,         OpTypeCooperativeVectorNV,  OpTypeAccelerationStructureKHR,
-                                        OpTypeCooperativeMatrixNV, OpTypeTensorLayoutNV,       OpTypeTensorViewNV};
-  return (op >= OpTypeVoid && op <= OpTypeFunction) || std::ranges::find(kOfExtensions, op) != std::end(kOfExtensions);
+  constexpr uint16_t kExtensionTypes[] = {OpTypeTensorARM,           OpTypeCooperativeMatrixKHR, OpTypeRayQueryKHR,
+                                          OpTypeHitObjectNV,         OpTypeCooperativeVectorNV,  OpTypeAccelerationStructureKHR,
+                                          OpTypeCooperativeMatrixNV, OpTypeTensorLayoutNV,       OpTypeTensorViewNV};
+  return (op >= OpTypeVoid && op <= OpTypeFunction) || std::ranges::find(kExtensionTypes, op) != std::end(kExtensionTypes);
 }
 
 // Returns the GLSL name of an image format.

@@ -190,7 +190,7 @@ struct Instruction {
 };
 
 // Returns the module without Unroll hints.
-std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module);
+std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module);
 
 // Returns every instruction of a module in order. Throws ShaderCompileError if the word counts are inconsistent.
 std::vector<Instruction> instructions(std::span<const uint32_t> module);

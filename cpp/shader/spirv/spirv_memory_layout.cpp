@@ -4,7 +4,7 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr size_t kMostMembers = 4096;  // limit on members, because nested types can double the count at every level
+constexpr size_t kMaxMembers = 4096;  // limit on members, because nested types can double the count at every level
 
 struct Axis {
   uint32_t size, stride;
@@ -23,29 +23,29 @@ class LayoutReader {
   MemoryLayout read(uint32_t type, uint32_t matrix_stride, bool row_major, int depth) {
     if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
     std::vector<Axis> axes;
-    uint32_t element = element_of(type, axes);
+    uint32_t element = strip_arrays(type, axes);
     if (module_.definition(element).op == OpTypeMatrix)
       element = add_matrix(element, matrix_stride, row_major, axes);
     else if (const auto& vector = module_.definition(element); vector.op == OpTypeVector)
       axes.push_back({vector[2], module_.layout(element = vector[1]).bytes});
-    const TypeLayout plain = module_.layout(element);
+    const TypeLayout scalar_layout = module_.layout(element);
     MemoryLayout layout;
-    layout.scalar = plain.scalar;
-    layout.bytes = plain.bytes;
+    layout.scalar = scalar_layout.scalar;
+    layout.bytes = scalar_layout.bytes;
     if (module_.definition(element).op == OpTypeStruct) {
       if (!axes.empty() && axes.back().stride != 0) layout.bytes = axes.back().stride;
       add_members(layout, element, depth);
     }
     const bool is_extension = module_.definition(element).op == OpTypeStruct && module_.name(element).starts_with("sfp");
-    pack(layout, axes);
-    if (is_extension && !layout.members.empty()) make_vector(layout);
+    make_axes_dense(layout, axes);
+    if (is_extension && !layout.members.empty()) flatten_to_vector(layout);
     return layout;
   }
 
-  bool is_whole() const { return members_ <= kMostMembers; }
+  bool is_complete() const { return members_ <= kMaxMembers; }
 
  private:
-  uint32_t element_of(uint32_t type, std::vector<Axis>& axes) const {
+  uint32_t strip_arrays(uint32_t type, std::vector<Axis>& axes) const {
     for (;;) {
       const auto& definition = module_.definition(type);
       if (definition.op != OpTypeArray && definition.op != OpTypeRuntimeArray) return type;
@@ -67,7 +67,7 @@ class LayoutReader {
   }
 
   void add_members(MemoryLayout& layout, uint32_t structure, int depth) {
-    for (uint32_t i = 0; i + 1 < module_.definition(structure).size() && is_whole(); ++i) {
+    for (uint32_t i = 0; i + 1 < module_.definition(structure).size() && is_complete(); ++i) {
       ++members_;
       layout.members.push_back(
           {module_.member_name(structure, i), module_.member_value(structure, i, Offset).value_or(0), member(structure, i, depth + 1)});
@@ -75,7 +75,7 @@ class LayoutReader {
   }
 
   // In some modes the extension's vectors and matrices are structures.
-  static void make_vector(MemoryLayout& layout) {
+  static void flatten_to_vector(MemoryLayout& layout) {
     const MemoryLayout& first = layout.members.front().layout;
     uint64_t count = 0;
     for (const auto& [name, offset, member] : layout.members) {
@@ -90,7 +90,7 @@ class LayoutReader {
   }
 
   // Makes axes dense: padding between elements lengthens the inner axis, or adds one.
-  static void pack(MemoryLayout& layout, const std::vector<Axis>& axes) {
+  static void make_axes_dense(MemoryLayout& layout, const std::vector<Axis>& axes) {
     uint64_t inner = layout.bytes;
     for (size_t i = axes.size(); i-- > 0;) {
       const uint32_t stride = axes[i].stride == 0 ? static_cast<uint32_t>(inner) : axes[i].stride;
@@ -109,20 +109,20 @@ class LayoutReader {
 };
 
 template <typename Read>
-std::shared_ptr<const MemoryLayout> whole_layout(const Module& module, Read&& read) {
+std::shared_ptr<const MemoryLayout> read_layout(const Module& module, Read&& read) {
   LayoutReader reader(module);
   auto layout = std::make_shared<MemoryLayout>(read(reader));
-  return reader.is_whole() ? layout : nullptr;
+  return reader.is_complete() ? layout : nullptr;
 }
 
 }  // namespace
 
 std::shared_ptr<const MemoryLayout> Module::memory_layout(uint32_t type) const {
-  return whole_layout(*this, [&](LayoutReader& reader) { return reader.read(type, 0, false, 0); });
+  return read_layout(*this, [&](LayoutReader& reader) { return reader.read(type, 0, false, 0); });
 }
 
 std::shared_ptr<const MemoryLayout> Module::member_layout(uint32_t type, uint32_t member) const {
-  return whole_layout(*this, [&](LayoutReader& reader) { return reader.member(type, member); });
+  return read_layout(*this, [&](LayoutReader& reader) { return reader.member(type, member); });
 }
 
 }  // namespace pumice::spirv

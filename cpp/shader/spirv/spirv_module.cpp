@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kEncodingBfloat16 = 0;  // FP Encoding operand of OpTypeFloat
 constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
 
-ShaderCompileError malformed(const std::string& what) {
+ShaderCompileError malformed_error(const std::string& what) {
   return ShaderCompileError("malformed SPIR-V: " + what);
 }
 
@@ -19,8 +19,8 @@ std::string id_text(uint32_t id) {
   return "%" + std::to_string(id);
 }
 
-uint32_t checked_bytes(uint64_t bytes) {
-  if (bytes > kMaxBytes) throw malformed("a type of " + std::to_string(bytes) + " bytes");
+uint32_t checked_type_bytes(uint64_t bytes) {
+  if (bytes > kMaxBytes) throw malformed_error("a type of " + std::to_string(bytes) + " bytes");
   return static_cast<uint32_t>(bytes);
 }
 
@@ -71,16 +71,16 @@ std::optional<size_t> result_operand(uint16_t op) {
 }  // namespace
 
 Module::Module(std::span<const uint32_t> words) : instructions_(instructions(words)) {
-  for (const auto& instruction : instructions_) index(instruction);
+  for (const auto& instruction : instructions_) index_instruction(instruction);
 }
 
-void Module::index(const Instruction& instruction) {
+void Module::index_instruction(const Instruction& instruction) {
   switch (instruction.op) {
     case OpName:
-      names_[instruction[0]] = whole_characters(std::string(instruction.text(1)));
+      names_[instruction[0]] = sanitize_text(std::string(instruction.text(1)));
       return;
     case OpMemberName:
-      member_names_[{instruction[0], instruction[1]}] = whole_characters(std::string(instruction.text(2)));
+      member_names_[{instruction[0], instruction[1]}] = sanitize_text(std::string(instruction.text(2)));
       return;
     case OpDecorate:
       decorations_[{instruction[0], instruction[1]}] = instruction.size() > 2 ? instruction[2] : 1;
@@ -98,12 +98,12 @@ void Module::index(const Instruction& instruction) {
 }
 
 void Module::define(uint32_t id, const Instruction& instruction) {
-  if (!definitions_.emplace(id, &instruction).second) throw malformed(id_text(id) + " is defined twice");
+  if (!definitions_.emplace(id, &instruction).second) throw malformed_error(id_text(id) + " is defined twice");
 }
 
 int Module::nesting_of(uint32_t component) const {
   const auto found = nesting_.find(component);
-  if (found == nesting_.end()) throw malformed("type " + id_text(component) + " is used before its definition");
+  if (found == nesting_.end()) throw malformed_error("type " + id_text(component) + " is used before its definition");
   return found->second;
 }
 
@@ -112,11 +112,11 @@ void Module::check_type(const Instruction& type) {
   switch (type.op) {
     case OpTypeInt:
     case OpTypeFloat:
-      if (type[1] < 1 || type[1] > 64) throw malformed("a number of " + std::to_string(type[1]) + " bits");
+      if (type[1] < 1 || type[1] > 64) throw malformed_error("a number of " + std::to_string(type[1]) + " bits");
       break;
     case OpTypeVector:
     case OpTypeMatrix:
-      if (type[2] < 2 || type[2] > 16) throw malformed("a vector or matrix of " + std::to_string(type[2]) + " components");
+      if (type[2] < 2 || type[2] > 16) throw malformed_error("a vector or matrix of " + std::to_string(type[2]) + " components");
       nesting = nesting_of(type[1]);
       break;
     case OpTypeArray:
@@ -129,19 +129,19 @@ void Module::check_type(const Instruction& type) {
     default:
       break;
   }
-  if (nesting >= kMaxTypeNesting) throw malformed("types nest deeper than " + std::to_string(kMaxTypeNesting));
+  if (nesting >= kMaxTypeNesting) throw malformed_error("types nest deeper than " + std::to_string(kMaxTypeNesting));
   nesting_[type[0]] = nesting + 1;
 }
 
 const Instruction& Module::definition_before(const Instruction& user, uint32_t id) const {
   const Instruction& found = definition(id);
-  if (&found >= &user) throw malformed(id_text(id) + " is used before its definition");
+  if (&found >= &user) throw malformed_error(id_text(id) + " is used before its definition");
   return found;
 }
 
 const Instruction& Module::definition(uint32_t id) const {
   const auto found = definitions_.find(id);
-  if (found == definitions_.end()) throw malformed(id_text(id) + " is used but not defined");
+  if (found == definitions_.end()) throw malformed_error(id_text(id) + " is used but not defined");
   return *found->second;
 }
 
@@ -170,11 +170,11 @@ std::optional<uint32_t> Module::member_value(uint32_t type, uint32_t member, Dec
 TypeLayout Module::layout(uint32_t type, uint32_t matrix_stride, int depth) const {
   const std::pair key(type, matrix_stride);
   if (const auto known = layouts_.find(key); known != layouts_.end()) return known->second;
-  return layouts_[key] = new_layout(type, matrix_stride, depth);
+  return layouts_[key] = compute_layout(type, matrix_stride, depth);
 }
 
-TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) const {
-  if (depth > kMaxTypeDepth) throw malformed("types nest deeper than " + std::to_string(kMaxTypeDepth));
+TypeLayout Module::compute_layout(uint32_t type, uint32_t matrix_stride, int depth) const {
+  if (depth > kMaxTypeDepth) throw malformed_error("types nest deeper than " + std::to_string(kMaxTypeDepth));
   const auto& definition = this->definition(type);
   switch (definition.op) {
     case OpTypeBool:
@@ -187,7 +187,8 @@ TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) 
     case OpTypeMatrix: {
       TypeLayout vector = layout(definition[1], 0, depth + 1);
       const uint32_t columns = definition[2];
-      vector.bytes = checked_bytes(uint64_t{columns} * (definition.op == OpTypeMatrix && matrix_stride ? matrix_stride : vector.bytes));
+      vector.bytes =
+          checked_type_bytes(uint64_t{columns} * (definition.op == OpTypeMatrix && matrix_stride ? matrix_stride : vector.bytes));
       vector.components *= columns;
       return vector;
     }
@@ -208,16 +209,16 @@ TypeLayout Module::array_layout(uint32_t type, const Instruction& definition, ui
   array.stride = value(type, ArrayStride).value_or(element.bytes);
   array.runtime_array = definition.op == OpTypeRuntimeArray;
   array.count = array.runtime_array ? 1 : constant(definition[2]);
-  array.bytes = array.runtime_array ? 0 : checked_bytes(uint64_t{array.stride} * array.count);
+  array.bytes = array.runtime_array ? 0 : checked_type_bytes(uint64_t{array.stride} * array.count);
   return array;
 }
 
 TypeLayout Module::struct_layout(uint32_t type, const Instruction& definition, int depth) const {
   TypeLayout result;
   for (uint32_t member = 0; member + 1 < definition.size(); ++member) {
-    const TypeLayout part = layout(definition[member + 1], member_value(type, member, MatrixStride).value_or(0), depth + 1);
+    const TypeLayout member_layout = layout(definition[member + 1], member_value(type, member, MatrixStride).value_or(0), depth + 1);
     const uint64_t offset = member_value(type, member, Offset).value_or(result.bytes);
-    result.bytes = std::max(result.bytes, checked_bytes(offset + part.bytes));
+    result.bytes = std::max(result.bytes, checked_type_bytes(offset + member_layout.bytes));
   }
   return result;
 }

@@ -53,11 +53,11 @@ class Module {
   uint32_t constant(uint32_t id) const;  // value of a 32-bit (specialization) constant, or default value of an expression of such constants
 
  private:
-  void index(const Instruction& instruction);
+  void index_instruction(const Instruction& instruction);
   void define(uint32_t id, const Instruction& instruction);
   void check_type(const Instruction& type);
   int nesting_of(uint32_t component) const;
-  TypeLayout new_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
+  TypeLayout compute_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
   TypeLayout struct_layout(uint32_t type, const Instruction& definition, int depth) const;
   TypeLayout array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;
 

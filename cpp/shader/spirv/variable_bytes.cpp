@@ -11,12 +11,12 @@ using namespace spirv;
 
 namespace {
 
-constexpr uint64_t kMostLength = 0x7fffffff;
+constexpr uint64_t kMaxArrayLength = 0x7fffffff;
 constexpr int kMaxVariableDepth = 256;  // depth limit, because a malformed type or constant may contain itself
-constexpr uint64_t kMost = uint64_t{1} << 40;
+constexpr uint64_t kMaxTotalBytes = uint64_t{1} << 40;
 
-uint64_t product(uint64_t a, uint64_t b) {
-  return b != 0 && a > kMost / b ? kMost : a * b;
+uint64_t saturating_product(uint64_t a, uint64_t b) {
+  return b != 0 && a > kMaxTotalBytes / b ? kMaxTotalBytes : a * b;
 }
 
 void check_depth(int depth) {
@@ -26,13 +26,13 @@ void check_depth(int depth) {
 
 }  // namespace
 
-uint64_t VariableBytes::of(uint32_t storage) const {
+uint64_t VariableBytes::total(uint32_t storage) const {
   uint64_t sum = 0;
   for (const auto& instruction : module_.all()) {
     if (instruction.op == OpTypeArray)
       type_bytes(instruction[0], 0);  // rejects zero-length arrays anywhere, because they can crash a driver
     if (instruction.op != OpVariable || instruction[2] != storage || module_.name(instruction[1]).starts_with("pumice_")) continue;
-    sum = std::min(kMost, sum + type_bytes(module_.definition(instruction[0])[2], 0));
+    sum = std::min(kMaxTotalBytes, sum + type_bytes(module_.definition(instruction[0])[2], 0));
   }
   return sum;
 }
@@ -40,16 +40,16 @@ uint64_t VariableBytes::of(uint32_t storage) const {
 uint64_t VariableBytes::type_bytes(uint32_t type, int depth) const {
   check_depth(depth);
   if (const auto known = types_.find(type); known != types_.end()) return known->second;
-  return types_[type] = new_type_bytes(type, depth);
+  return types_[type] = compute_type_bytes(type, depth);
 }
 
 uint64_t VariableBytes::value(uint32_t id, int depth) const {
   check_depth(depth);
   if (const auto known = values_.find(id); known != values_.end()) return known->second;
-  return values_[id] = new_value(id, depth);
+  return values_[id] = compute_value(id, depth);
 }
 
-uint64_t VariableBytes::new_type_bytes(uint32_t type, int depth) const {
+uint64_t VariableBytes::compute_type_bytes(uint32_t type, int depth) const {
   const auto& definition = module_.definition(type);
   switch (definition.op) {
     case OpTypeBool:
@@ -59,18 +59,19 @@ uint64_t VariableBytes::new_type_bytes(uint32_t type, int depth) const {
       return definition[1] / 8;
     case OpTypeVector:
     case OpTypeMatrix:
-      return product(definition[2], type_bytes(definition[1], depth + 1));
+      return saturating_product(definition[2], type_bytes(definition[1], depth + 1));
     case OpTypeArray: {
       const uint64_t length = value(definition[2], depth + 1);
       const auto spec = module_.value(definition[2], SpecId);
-      if (spec && constants_.contains(*spec) && (length == 0 || length > kMostLength))
+      if (spec && constants_.contains(*spec) && (length == 0 || length > kMaxArrayLength))
         throw BindingError("K2", "specialization constant", module_.name(definition[2]),
-                           "an array length from 1 to " + std::to_string(kMostLength), std::to_string(static_cast<int32_t>(length)));
-      return product(length, type_bytes(definition[1], depth + 1));
+                           "an array length from 1 to " + std::to_string(kMaxArrayLength), std::to_string(static_cast<int32_t>(length)));
+      return saturating_product(length, type_bytes(definition[1], depth + 1));
     }
     case OpTypeStruct: {
       uint64_t sum = 0;
-      for (size_t member = 1; member < definition.size(); ++member) sum = std::min(kMost, sum + type_bytes(definition[member], depth + 1));
+      for (size_t member = 1; member < definition.size(); ++member)
+        sum = std::min(kMaxTotalBytes, sum + type_bytes(definition[member], depth + 1));
       return sum;
     }
     default:
@@ -79,21 +80,22 @@ uint64_t VariableBytes::new_type_bytes(uint32_t type, int depth) const {
 }
 
 // Sizes are 32-bit integers, signed or unsigned.
-uint64_t VariableBytes::new_value(uint32_t id, int depth) const {
+uint64_t VariableBytes::compute_value(uint32_t id, int depth) const {
   const auto& definition = module_.definition(id);
   if (const auto spec = module_.value(id, SpecId))
-    if (const auto given = constants_.find(*spec); given != constants_.end()) return static_cast<uint32_t>(given->second);
+    if (const auto divisor_value = constants_.find(*spec); divisor_value != constants_.end())
+      return static_cast<uint32_t>(divisor_value->second);
   if (definition.op == OpConstantNull) return 0;
-  return definition.op == OpSpecConstantOp ? static_cast<uint32_t>(result(definition, depth)) : module_.constant(id);
+  return definition.op == OpSpecConstantOp ? static_cast<uint32_t>(evaluate(definition, depth)) : module_.constant(id);
 }
 
-uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
+uint64_t VariableBytes::evaluate(const Instruction& operation, int depth) const {
   const auto operand = [&](size_t i) { return static_cast<uint32_t>(value(operation[3 + i], depth + 1)); };
   const auto signed_operand = [&](size_t i) { return static_cast<int64_t>(static_cast<int32_t>(operand(i))); };
   const auto divisor = [&] {
-    const int64_t given = signed_operand(1);
-    if (given == 0) throw ShaderCompileError("the size of a shared array is divided by 0");
-    return given;
+    const int64_t divisor_value = signed_operand(1);
+    if (divisor_value == 0) throw ShaderCompileError("the size of a shared array is divided by 0");
+    return divisor_value;
   };
   switch (operation[2]) {
     case OpCompositeExtract:  // an element of gl_WorkGroupSize

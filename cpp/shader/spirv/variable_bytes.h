@@ -12,14 +12,14 @@ class VariableBytes {
  public:
   // `constants`: values by specialization id; all others keep their defaults.
   VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
-  uint64_t of(uint32_t storage) const;  // total size of the variables in a storage class, without padding: a lower bound on every device
+  uint64_t total(uint32_t storage) const;  // total size of the variables in a storage class, without padding: a lower bound on every device
   uint64_t value(uint32_t id, int depth = 0) const;  // value of an integer constant
 
  private:
   uint64_t type_bytes(uint32_t type, int depth) const;
-  uint64_t new_type_bytes(uint32_t type, int depth) const;
-  uint64_t new_value(uint32_t id, int depth) const;
-  uint64_t result(const spirv::Instruction& operation, int depth) const;
+  uint64_t compute_type_bytes(uint32_t type, int depth) const;
+  uint64_t compute_value(uint32_t id, int depth) const;
+  uint64_t evaluate(const spirv::Instruction& operation, int depth) const;
 
   const spirv::Module& module_;
   const std::map<uint32_t, uint64_t>& constants_;

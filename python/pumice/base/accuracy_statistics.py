@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-_MOST_EXACT = 25  # McNemar's test is exact below this many discordant pairs, else a chi-square approximation
+_MAX_EXACT_PAIRS = 25  # McNemar's test is exact below this many discordant pairs, else a chi-square approximation
 
 
 class Interval(NamedTuple):
@@ -31,12 +31,12 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
         raise InputError(f"wilson: expected from 0 to `count` right ones of at least 1, given {right} of {count}")
     if not 0 < confidence < 1:
         raise InputError(f"wilson: confidence: expected a number between 0 and 1, given {confidence!r}")
-    share, z = right / count, NormalDist().inv_cdf((1 + confidence) / 2)
-    middle = share + z * z / (2 * count)
-    reach = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    proportion, z = right / count, NormalDist().inv_cdf((1 + confidence) / 2)
+    center = proportion + z * z / (2 * count)
+    half_width = z * math.sqrt(proportion * (1 - proportion) / count + z * z / (4 * count * count))
     scale = 1 + z * z / count
-    low = 0.0 if right == 0 else (middle - reach) / scale
-    high = 1.0 if right == count else (middle + reach) / scale
+    low = 0.0 if right == 0 else (center - half_width) / scale
+    high = 1.0 if right == count else (center + half_width) / scale
     return Interval(low, high)
 
 
@@ -70,7 +70,7 @@ def mcnemar(first_only: int, second_only: int) -> McNemar:
     if first_only < 0 or second_only < 0:
         raise InputError(f"mcnemar: expected counts from 0, given {first_only} and {second_only}")
     pairs, fewer = first_only + second_only, min(first_only, second_only)
-    if pairs < _MOST_EXACT:
+    if pairs < _MAX_EXACT_PAIRS:
         tail = sum(math.comb(pairs, k) for k in range(fewer + 1)) / 2**pairs
         return McNemar(first_only, second_only, min(1.0, 2 * tail), True)
     statistic = max(abs(first_only - second_only) - 1, 0) ** 2 / pairs

@@ -14,17 +14,17 @@ from .errors import InputError
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text_atomic(path: Path, text: str) -> None:
     """Write text as UTF-8, replacing the file atomically: an interruption leaves the old file intact.
 
     Raise OSError with the name of the file, for example if the disk is full.
     """
-    with replaced(path) as file:
+    with open_atomic(path) as file:
         file.write(text.encode())
 
 
 @contextlib.contextmanager
-def replaced(path: Path) -> Iterator[IO[bytes]]:
+def open_atomic(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` when the block ends, and is deleted if the block raises.
 
     A symbolic link at `path` is replaced, not followed. Devices, pipes and names such as /dev/stdout are written directly.
@@ -37,16 +37,16 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
         return
     # In the same folder, because rename is atomic only within a file system. The random name and O_EXCL, which does not follow links,
     # prevent others from planting a file or link. Unlike mkstemp(), this respects the umask.
-    part = f"{target}.{os.urandom(8).hex()}.part"
+    temporary = f"{target}.{os.urandom(8).hex()}.part"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(part, flags, 0o666), "wb") as file:
+        with open(os.open(temporary, flags, 0o666), "wb") as file:
             yield file
-        os.replace(part, target)
+        os.replace(temporary, target)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-        if isinstance(error, OSError) and error.filename in (None, part):  # a failed write has no file name
+            os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename in (None, temporary):  # a failed write has no file name
             raise OSError(error.errno, error.strerror, target) from error
         raise
 
@@ -64,7 +64,7 @@ def _is_stream(target: str) -> bool:
 
 
 @contextlib.contextmanager
-def readable(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
+def convert_read_errors(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
     """Convert other packages' errors about a file's content to InputError with the file name and archive member.
 
     Operating system errors, for missing or unreadable files, pass through unchanged.
@@ -78,10 +78,10 @@ def readable(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterat
             raise
         where = f"'{os.fspath(path)}'" + (f", member '{member}'" if member else "")
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InputError(f"{where}: expected {kind} ({reason}){_hint(error)}") from None
+        raise InputError(f"{where}: expected {kind} ({reason}){_error_hint(error)}") from None
 
 
-def _hint(error: Exception) -> str:
+def _error_hint(error: Exception) -> str:
     text = str(error).lower()
     if "password" in text or "encrypted" in text:
         return ": write it again without a password"

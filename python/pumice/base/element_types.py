@@ -39,7 +39,7 @@ BITS = {
     "uint2": 2,
 }
 # ONNX type codes (TensorProto.DataType) of numeric and boolean types. A table, so that a warm start does not import onnx.
-ONNX_NUMBERS = {
+ONNX_TYPE_CODES = {
     "float32": 1,
     "uint8": 2,
     "int8": 3,
@@ -54,12 +54,12 @@ ONNX_NUMBERS = {
     "uint64": 13,
     "bfloat16": 16,
 }
-_OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.startswith(("bfloat", "float8"))]
+_NUMPY_NATIVE_TYPES = [name for name, bits in BITS.items() if bits >= 8 and not name.startswith(("bfloat", "float8"))]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the NumPy dtype with this name; ml_dtypes provides types that NumPy lacks."""
-    if name in _OF_NUMPY:
+    if name in _NUMPY_NATIVE_TYPES:
         return np.dtype(name)
     import ml_dtypes
 
@@ -80,29 +80,31 @@ def byte_count(dtype: str, shape: list[int]) -> int:
     return (element_count(shape) * BITS[dtype] + 7) // 8
 
 
-def array_of(raw: Bytes, dtype: str, shape: list[int]) -> Array:
+def array_from_bytes(raw: Bytes, dtype: str, shape: list[int]) -> Array:
     """Return an array over a file's bytes, without a copy except for sub-byte types. The array keeps the bytes alive."""
     if element_count(shape) == 0:
         return np.zeros(shape, numpy_dtype(dtype))
     if BITS[dtype] < 8:
-        return _unpacked(np.frombuffer(raw, np.uint8), dtype, shape)
+        return _unpack_array(np.frombuffer(raw, np.uint8), dtype, shape)
     return np.frombuffer(raw, numpy_dtype(dtype), element_count(shape)).reshape(shape)
 
 
-def _unpacked(packed: Array, dtype: str, shape: list[int]) -> Array:
-    codes = unpacked_codes(packed, BITS[dtype]).reshape(-1)[: element_count(shape)]
+def _unpack_array(packed: Array, dtype: str, shape: list[int]) -> Array:
+    codes = unpack_codes(packed, BITS[dtype]).reshape(-1)[: element_count(shape)]
     return codes.reshape(shape).view(numpy_dtype(dtype))
 
 
-def unpacked_codes(packed: Array, bits: int) -> Array:
+def unpack_codes(packed: Array, bits: int) -> Array:
     """Unpack codes of `bits` bits each along the last axis to one code per byte, low bits first."""
     codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
 
 
-def packed_codes(codes: Array, bits: int) -> bytes:
+def pack_codes(codes: Array, bits: int) -> bytes:
     """Pack one-per-byte codes to `bits` bits each, flattened. Higher bits are ignored."""
-    in_byte = 8 // bits
-    flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % in_byte, np.uint8)]).reshape(-1, in_byte)
+    codes_per_byte = 8 // bits
+    flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % codes_per_byte, np.uint8)]).reshape(
+        -1, codes_per_byte
+    )
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return bytes(np.bitwise_or.reduce((flat & np.uint8((1 << bits) - 1)) << shifts, axis=1))

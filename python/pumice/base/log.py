@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .._pumice import forward_log as forward_log
-from .errors import bounded
+from .errors import truncate_middle
 from .printable_text import printable
 
 
@@ -13,7 +13,7 @@ def log_warning(text: str) -> None:
     """Log a warning to the logger "pumice"."""
     import logging
 
-    logging.getLogger("pumice").warning("%s", bounded(printable(text)))
+    logging.getLogger("pumice").warning("%s", truncate_middle(printable(text)))
 
 
 def at_terminal() -> bool:

@@ -10,15 +10,15 @@ from .element_types import PRECISIONS
 from .errors import binding_error
 
 
-def checked_precision(given: Any) -> str:
+def check_precision(precision: Any) -> str:
     """Return the name of a precision. Raise BindingError (K5) for other types; the engine checks the name itself."""
-    if isinstance(given, str):
-        return given
-    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    if isinstance(precision, str):
+        return precision
+    names_by_dtype = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
     try:
-        meant = known.get(str(np.dtype(given)), "")
+        suggestion = names_by_dtype.get(str(np.dtype(precision)), "")
     except TypeError:
-        meant = ""
+        suggestion = ""
     expected = " or ".join(f"'{name}'" for name in PRECISIONS)
-    hint = f"its name here is '{meant}'" if meant else ""
-    raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
+    hint = f"its name here is '{suggestion}'" if suggestion else ""
+    raise binding_error("K5", "precision", expected, repr(precision), hint, kind="argument")

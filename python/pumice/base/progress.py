@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .log import at_terminal
-from .printable_text import plain
+from .printable_text import shorten_printable
 
 _PATIENCE_SECONDS = 1.0
 
@@ -22,42 +22,42 @@ def _is_notebook() -> bool:
 
     if find_spec("ipywidgets") is not None:
         return True
-    _tell_what_is_missing()
+    _log_missing_ipywidgets()
     return False
 
 
 @functools.cache  # log the hint once per process
-def _tell_what_is_missing() -> None:
+def _log_missing_ipywidgets() -> None:
     import logging
 
     logging.getLogger("pumice").info("progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'")
 
 
-def _label(what: str) -> str:
+def _label(label_text: str) -> str:
     """Escape a label for rich, which parses brackets as styles: the label may contain a file name."""
-    return plain(what).replace("[", "\\[")
+    return shorten_printable(label_text).replace("[", "\\[")
 
 
 class Progress:
     """A progress bar on stderr of a terminal or in a notebook, shown after one second; elsewhere it does nothing. A context manager."""
 
-    def __init__(self, what: str, wanted: bool = True) -> None:
-        self._what = _label(what)
-        self.shown = wanted and (at_terminal() or _is_notebook())
+    def __init__(self, label_text: str, enabled: bool = True) -> None:
+        self._label_text = _label(label_text)
+        self.visible = enabled and (at_terminal() or _is_notebook())
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
-    def phase(self, what: str, done: int, total: int) -> None:
-        """Switch the bar to the progress of `what`."""
-        what = _label(what)
-        if what != self._what and self._bar is not None:
-            self._bar.update(self._task, description=what, completed=done, total=total, refresh=True)
-        self._what = what
+    def phase(self, label_text: str, done: int, total: int) -> None:
+        """Switch the bar to the progress of `label_text`."""
+        label_text = _label(label_text)
+        if label_text != self._label_text and self._bar is not None:
+            self._bar.update(self._task, description=label_text, completed=done, total=total, refresh=True)
+        self._label_text = label_text
         self(done, total)
 
     def __call__(self, done: int, total: int) -> None:
-        if not self.shown or (self._bar is None and time.monotonic() - self._begin < _PATIENCE_SECONDS):
+        if not self.visible or (self._bar is None and time.monotonic() - self._begin < _PATIENCE_SECONDS):
             return
         if self._bar is None:
             self._start()
@@ -75,7 +75,7 @@ class Progress:
             progress.TimeRemainingColumn(),
         )
         self._bar = progress.Progress(*columns, console=Console(stderr=not _is_notebook()), transient=True)
-        self._task = self._bar.add_task(self._what, total=None)
+        self._task = self._bar.add_task(self._label_text, total=None)
         self._bar.start()
 
     def __enter__(self) -> Progress:

@@ -9,9 +9,9 @@ import numpy as np
 
 from .element_types import Array
 from .errors import binding_error
-from .host_arrays import unmasked
+from .host_arrays import reject_masked
 
-EXPECTED = "an array of str"
+EXPECTED_STRINGS = "an array of str"
 
 
 class StringTable:
@@ -19,7 +19,7 @@ class StringTable:
 
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = list(strings)
-        self.places = {text: place for place, text in enumerate(self.strings)}
+        self.indices = {text: index for index, text in enumerate(self.strings)}
         self.array = np.array(self.strings, object)
 
 
@@ -28,13 +28,13 @@ class CallStrings:
 
     def __init__(self, table: StringTable) -> None:
         self._table = table
-        self._more: dict[str, int] = {}
+        self._added: dict[str, int] = {}
 
-    def _place(self, text: str) -> int:
-        known = self._table.places.get(text)
-        return self._more.setdefault(text, len(self._table.strings) + len(self._more)) if known is None else known
+    def _index_of(self, text: str) -> int:
+        index = self._table.indices.get(text)
+        return self._added.setdefault(text, len(self._table.strings) + len(self._added)) if index is None else index
 
-    def encoded(self, value: Any, name: str) -> Any:
+    def encode(self, value: Any, name: str) -> Any:
         """Convert the strings of an array, or of each array of a list, to int64 indices of the same shape.
 
         Raise BindingError (K5) naming the input if it contains anything but strings.
@@ -42,34 +42,34 @@ class CallStrings:
         if value is None:
             return None
         if isinstance(value, list | tuple):
-            return [self.encoded(item, name) for item in value]
-        unmasked(value, name)
+            return [self.encode(item, name) for item in value]
+        reject_masked(value, name)
         # An object array, because NumPy string dtypes lose trailing NULs.
         array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
         texts = array.reshape(-1).tolist()
         if array.dtype.kind not in "UOT" or not all(isinstance(text, str) for text in texts):
             given = str(array.dtype) if array.dtype.kind != "O" else "other objects"
             raise binding_error("K5", name, "an array of str", given)
-        return np.array([self._place(text) for text in texts], np.int64).reshape(array.shape)
+        return np.array([self._index_of(text) for text in texts], np.int64).reshape(array.shape)
 
-    def decoded(self, value: Any) -> Any:
+    def decode(self, value: Any) -> Any:
         """Convert arrays of indices to object arrays of str."""
         if value is None:
             return None
         if isinstance(value, list):
-            return [self.decoded(item) for item in value]
+            return [self.decode(item) for item in value]
         count = len(self._table.strings)
-        places = value.reshape(-1)
-        behind = places >= count
-        if not behind.any():
-            return self._table.array[places].reshape(value.shape)
-        texts = np.empty(places.shape, object)
-        texts[~behind] = self._table.array[places[~behind]]
-        texts[behind] = np.array([*self._more], object)[places[behind] - count]
+        indices = value.reshape(-1)
+        is_added = indices >= count
+        if not is_added.any():
+            return self._table.array[indices].reshape(value.shape)
+        texts = np.empty(indices.shape, object)
+        texts[~is_added] = self._table.array[indices[~is_added]]
+        texts[is_added] = np.array([*self._added], object)[indices[is_added] - count]
         return texts.reshape(value.shape)
 
 
-class KeptStrings(CallStrings):
+class TensorStrings(CallStrings):
     """The strings of a model and of several calls, and which of its program's tensors hold string indices, for later inspection of results.
 
     values: names of the model's values that are strings, sequences of strings or optional strings.
@@ -79,25 +79,27 @@ class KeptStrings(CallStrings):
         super().__init__(table)
         self._values = frozenset(values)
 
-    def _has(self, name: str) -> bool:
-        value, _, part = name.rpartition("/")
-        return name in self._values or (part in ("data", "element") and value in self._values)
+    def _has_strings(self, name: str) -> bool:
+        value, _, suffix = name.rpartition("/")
+        return name in self._values or (suffix in ("data", "element") and value in self._values)
 
-    def texts(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def decode_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors by name, with strings in place of indices. Invalid indices remain numbers."""
-        return {name: self._texts(one) if self._has(name) else one for name, one in tensors.items()}
+        return {
+            name: self._decode_tensor(tensor) if self._has_strings(name) else tensor for name, tensor in tensors.items()
+        }
 
-    def _texts(self, value: Any) -> Any:
+    def _decode_tensor(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype != np.int64:
             return value
-        count = len(self._table.strings) + len(self._more)
-        wrong = (value < 0) | (value >= count)
-        made: Array = self.decoded(np.where(wrong, 0, value))
-        return np.where(wrong, value.astype(object), made) if wrong.any() else made
+        count = len(self._table.strings) + len(self._added)
+        is_invalid = (value < 0) | (value >= count)
+        decoded: Array = self.decode(np.where(is_invalid, 0, value))
+        return np.where(is_invalid, value.astype(object), decoded) if is_invalid.any() else decoded
 
-    def places(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def encode_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tensors by name, with indices in place of strings."""
         return {
-            name: self.encoded(one, name) if isinstance(one, np.ndarray) and one.dtype == object else one
-            for name, one in tensors.items()
+            name: self.encode(tensor, name) if isinstance(tensor, np.ndarray) and tensor.dtype == object else tensor
+            for name, tensor in tensors.items()
         }

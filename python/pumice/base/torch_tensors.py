@@ -12,7 +12,7 @@ from .._pumice import UnsupportedError
 from .element_types import numpy_dtype
 
 # dtype that NumPy lacks -> torch dtype as which its bytes are viewed
-STORED_AS = {
+TORCH_STORAGE_TYPES = {
     "bfloat16": "int16",
     "float8_e4m3fn": "uint8",
     "float8_e4m3fnuz": "uint8",
@@ -22,7 +22,7 @@ STORED_AS = {
 }
 
 
-def needs_gradient(name: str) -> UnsupportedError:
+def make_gradient_error(name: str) -> UnsupportedError:
     """Return the error for a tensor that requires a gradient."""
     return UnsupportedError(
         f"'{name}': expected a tensor without gradient, as pumice computes none; given one with requires_grad=True "
@@ -30,7 +30,7 @@ def needs_gradient(name: str) -> UnsupportedError:
     )
 
 
-def without_gradient(value: Any, name: str) -> Any:
+def detach_tensor(value: Any, name: str) -> Any:
     """Detach a torch tensor, sharing its memory; return other values unchanged.
 
     Raise UnsupportedError for a tensor that requires a gradient.
@@ -39,7 +39,7 @@ def without_gradient(value: Any, name: str) -> Any:
     if torch is None or not _is_tensor(torch, value):
         return value
     if value.requires_grad and torch.is_grad_enabled():
-        raise needs_gradient(name)
+        raise make_gradient_error(name)
     return value.detach()
 
 
@@ -48,43 +48,47 @@ def _is_tensor(torch: Any, value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-def plain(value: Any, name: str) -> Any:
+def convert_torch_value(value: Any, name: str) -> Any:
     """Convert a torch tensor on the CPU to an array that shares its memory; detach one on another device; return other values unchanged.
 
     Raise UnsupportedError for a tensor that requires a gradient. Tensors that NumPy cannot view (sparse, lazily conjugated) are returned
     unchanged, for the caller to reject.
     """
-    tensor = without_gradient(value, name)
+    tensor = detach_tensor(value, name)
     torch = sys.modules.get("torch")
     if torch is None or not _is_tensor(torch, tensor):
         return value
-    stored = STORED_AS.get(str(tensor.dtype).removeprefix("torch."))
+    storage_type = TORCH_STORAGE_TYPES.get(str(tensor.dtype).removeprefix("torch."))
     try:
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor
-        if stored is None:
+        if storage_type is None:
             return tensor.numpy()
-        return tensor.view(getattr(torch, stored)).numpy().view(numpy_dtype(str(tensor.dtype).removeprefix("torch.")))
+        return (
+            tensor.view(getattr(torch, storage_type))
+            .numpy()
+            .view(numpy_dtype(str(tensor.dtype).removeprefix("torch.")))
+        )
     except (TypeError, RuntimeError):
         return tensor
 
 
-def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply plain_inside to each argument of a call."""
-    return {name: plain_inside(value, name) for name, value in arguments.items()}
+def convert_torch_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply convert_torch_values to each argument of a call."""
+    return {name: convert_torch_values(value, name) for name, value in arguments.items()}
 
 
-def plain_inside(value: Any, name: str) -> Any:
+def convert_torch_values(value: Any, name: str) -> Any:
     """Convert torch tensors to arrays: the value itself, or tensors inside a dict (a kernel's block) or a list (of blocks or rows)."""
-    if not knows_torch():
+    if not is_torch_loaded():
         return value
     if type(value) is dict:
-        return {key: plain(one, f"{name}.{key}") for key, one in value.items()}
+        return {key: convert_torch_value(item, f"{name}.{key}") for key, item in value.items()}
     if type(value) is list or type(value) is tuple:
-        return type(value)(plain(one, f"{name}[{i}]") for i, one in enumerate(value))
-    return plain(value, name)
+        return type(value)(convert_torch_value(item, f"{name}[{i}]") for i, item in enumerate(value))
+    return convert_torch_value(value, name)
 
 
-def knows_torch() -> bool:
+def is_torch_loaded() -> bool:
     """Return whether a value can be a torch tensor, which requires that torch is loaded."""
     return "torch" in sys.modules

@@ -10,7 +10,16 @@ import numpy as np
 from .._pumice import BindingError, UnsupportedError
 from ..base.element_types import Array
 from ..base.errors import binding_error
-from .padded_layout import Layout, copy_in, copy_out, has_same_fields, has_same_layout, layout_of, row_of, without_gaps
+from .padded_layout import (
+    PaddedLayout,
+    copy_from_shader_layout,
+    copy_to_shader_layout,
+    find_element_axes,
+    find_layout,
+    have_same_fields,
+    have_same_offsets,
+    without_padding,
+)
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -25,19 +34,19 @@ class Block(NamedTuple):
     unsized: bool  # whether the last member is a runtime array
 
 
-class Filled(NamedTuple):
+class Writeback(NamedTuple):
     """An array that the kernel writes, and the caller's array that receives its contents."""
 
-    made: Array
-    given: Array
-    layout: Layout
+    shader_array: Array
+    caller_array: Array
+    layout: PaddedLayout
 
     def copy_back(self) -> None:
         """Copy the results to the caller's array."""
-        copy_out(self.made, self.given, self.layout)
+        copy_from_shader_layout(self.shader_array, self.caller_array, self.layout)
 
 
-def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled: list[Filled]) -> Array:
+def build_block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], writebacks: list[Writeback]) -> Array:
     """Return a structure array for a block with these member values.
 
     Raise BindingError for missing (K3), unknown (K4), out-of-range (K6) and read-only (K9) members.
@@ -45,23 +54,23 @@ def block_array(kernel: Kernel, block: Block, values: Mapping[str, Any], filled:
     missing = [name for name in block.members if name not in values]
     unknown = [str(name) for name in values if name not in block.members]
     if missing or unknown:
-        told = f"no {', '.join(missing)}" if missing else ", ".join(unknown)
+        received = f"no {', '.join(missing)}" if missing else ", ".join(unknown)
         raise binding_error(
-            "K3" if missing else "K4", block.name, f"its members {', '.join(block.members)}", told, kind="argument"
+            "K3" if missing else "K4", block.name, f"its members {', '.join(block.members)}", received, kind="argument"
         )
     array = np.zeros((), _block_dtype(kernel, block, values[block.members[-1]]))
-    layout = layout_of(kernel, block.name)
+    layout = find_layout(kernel, block.name)
     assert layout is not None  # kernel.dtype() has succeeded
     for name in block.members:
         _fill_member(array, name, values[name], f"{block.name}.{name}", layout.members[name])
         if block.access == "read":
             continue
         if not isinstance(values[name], np.ndarray) or not values[name].flags.writeable:
-            given = type(values[name]).__name__
+            argument = type(values[name]).__name__
             raise binding_error(
-                "K9", f"{block.name}.{name}", "a writable array, which gets the result", given, kind="argument"
+                "K9", f"{block.name}.{name}", "a writable array, which gets the result", argument, kind="argument"
             )
-        filled.append(Filled(array[name], values[name], layout.members[name]))
+        writebacks.append(Writeback(array[name], values[name], layout.members[name]))
     return array
 
 
@@ -74,90 +83,106 @@ def _block_dtype(kernel: Kernel, block: Block, last: Any) -> Any:
     return kernel.dtype(block.name, len(last))
 
 
-def converted(kernel: Kernel, name: str, given: Array, filled: list[Filled]) -> Array:
+def convert_layout(kernel: Kernel, name: str, caller_array: Array, writebacks: list[Writeback]) -> Array:
     """Return the array in the shader's layout; unchanged if it has that layout, or if it is invalid for other reasons than its offsets."""
     try:
-        wanted = kernel.dtype(name)
+        shader_dtype = kernel.dtype(name)
     except (BindingError, UnsupportedError):
-        return given
-    layout = layout_of(kernel, name)
+        return caller_array
+    layout = find_layout(kernel, name)
     assert layout is not None  # kernel.dtype() has succeeded
     if layout.members:
-        if not has_same_fields(given.dtype, wanted, layout) or has_same_layout(given.dtype, wanted):
-            return given
-        return _filled_from(kernel, name, np.zeros(given.shape, wanted), given, (layout, filled))
+        if not have_same_fields(caller_array.dtype, shader_dtype, layout) or have_same_offsets(
+            caller_array.dtype, shader_dtype
+        ):
+            return caller_array
+        return _convert_with_writeback(
+            kernel, name, np.zeros(caller_array.shape, shader_dtype), caller_array, (layout, writebacks)
+        )
     # An array with another dtype than in the fp32 build has different padding.
-    if given.dtype != wanted.base or row_of(given.shape, layout) != layout.sizes:
-        return given
-    made: Array = np.zeros((*given.shape[: given.ndim - len(layout.sizes)], *layout.axes), given.dtype)
-    return _filled_from(kernel, name, made, given, (layout, filled))
+    if caller_array.dtype != shader_dtype.base or find_element_axes(caller_array.shape, layout) != layout.sizes:
+        return caller_array
+    shader_array: Array = np.zeros(
+        (*caller_array.shape[: caller_array.ndim - len(layout.sizes)], *layout.axes), caller_array.dtype
+    )
+    return _convert_with_writeback(kernel, name, shader_array, caller_array, (layout, writebacks))
 
 
-def _filled_from(kernel: Kernel, name: str, made: Array, given: Array, back: tuple[Layout, list[Filled]]) -> Array:
-    layout, filled = back
-    copy_in(made, given, layout)
-    access = next((one["access"] for one in kernel.shader.interface["bindings"] if name in names_of(one)), "read")
+def _convert_with_writeback(
+    kernel: Kernel,
+    name: str,
+    shader_array: Array,
+    caller_array: Array,
+    layout_and_writebacks: tuple[PaddedLayout, list[Writeback]],
+) -> Array:
+    layout, writebacks = layout_and_writebacks
+    copy_to_shader_layout(shader_array, caller_array, layout)
+    access = next(
+        (entry["access"] for entry in kernel.shader.interface["bindings"] if name in get_binding_names(entry)), "read"
+    )
     if access != "read":
-        if not given.flags.writeable:
+        if not caller_array.flags.writeable:
             raise binding_error(
                 "K9", name, "a writable array: the kernel writes it", "a read-only one", kind="argument"
             )
-        filled.append(Filled(made, given, layout))
-    return made
+        writebacks.append(Writeback(shader_array, caller_array, layout))
+    return shader_array
 
 
-def names_of(binding: Mapping[str, Any]) -> tuple[str, ...]:
+def get_binding_names(binding: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names by which a call may pass a buffer; a member's name may also belong to another argument."""
-    own, member = binding["name"], binding["member"]
-    return (own, *([member, f"{own}.{member}"] if member else []), *binding["aliases"])
+    block_name, member = binding["name"], binding["member"]
+    return (block_name, *([member, f"{block_name}.{member}"] if member else []), *binding["aliases"])
 
 
-def _check_held(value: Array, dtype: Any, where: str, given: Any) -> None:
+def _check_integer_range(value: Array, dtype: Any, where: str, argument: Any) -> None:
     """Raise BindingError (K6) for values outside the range of an integer type."""
     if dtype.kind not in "iu":
         return
     limits = np.iinfo(dtype)
-    if not all(one == one // 1 and limits.min <= one <= limits.max for one in value.ravel().tolist()):
-        raise binding_error("K6", where, f"numbers that {dtype} can hold", repr(given), kind="argument")
+    if not all(number == number // 1 and limits.min <= number <= limits.max for number in value.ravel().tolist()):
+        raise binding_error("K6", where, f"numbers that {dtype} can hold", repr(argument), kind="argument")
 
 
-def fill(target: Array, given: Any, where: str, layout: Layout) -> None:
+def fill_structure(target: Array, argument: Any, where: str, layout: PaddedLayout) -> None:
     """Write a dict into an array of one structure, member by member."""
     names = layout.members
-    if not names or not isinstance(given, Mapping) or set(given) != set(names):
+    if not names or not isinstance(argument, Mapping) or set(argument) != set(names):
         expected = f"a dict of {', '.join(names)}" if names else "numbers"
-        told = f"one of {', '.join(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
-        raise binding_error("K4", where, expected, told, kind="argument")
+        received = (
+            f"one of {', '.join(map(str, argument))}" if isinstance(argument, Mapping) else type(argument).__name__
+        )
+        raise binding_error("K4", where, expected, received, kind="argument")
     for name, member in names.items():
-        _fill_member(target, name, given[name], f"{where}.{name}", member)
+        _fill_member(target, name, argument[name], f"{where}.{name}", member)
 
 
-def _fill_member(target: Array, name: str, given: Any, where: str, layout: Layout) -> None:
-    part = target[name]
+def _fill_member(target: Array, name: str, argument: Any, where: str, layout: PaddedLayout) -> None:
+    field = target[name]
     if layout.members:
-        return _fill_structures(part, given, where, layout)
-    value = np.asarray(given)
-    numbers = without_gaps(part, layout)
+        return _fill_structures(field, argument, where, layout)
+    value = np.asarray(argument)
+    numbers = without_padding(field, layout)
     if value.shape == (1,) and numbers.shape == ():
         value = value[0]
-    if value.shape not in (numbers.shape, part.shape) or value.dtype.kind not in "biuf":
+    if value.shape not in (numbers.shape, field.shape) or value.dtype.kind not in "biuf":
         expected = f"numbers of shape {numbers.shape}" if numbers.shape else "a number"
-        raise binding_error("K4", where, expected, repr(given), kind="argument")
-    _check_held(np.asarray(value), part.dtype, where, given)
-    (numbers if value.shape == numbers.shape else part)[...] = value
+        raise binding_error("K4", where, expected, repr(argument), kind="argument")
+    _check_integer_range(np.asarray(value), field.dtype, where, argument)
+    (numbers if value.shape == numbers.shape else field)[...] = value
     return None
 
 
-def _fill_structures(part: Array, given: Any, where: str, layout: Layout) -> None:
-    if isinstance(given, (np.ndarray, np.void)) and given.dtype.names:
-        if not has_same_fields(given.dtype, part.dtype, layout) or given.shape != part.shape:
-            expected = f"structures of {', '.join(layout.members)} and shape {part.shape}"
-            raise binding_error("K4", where, expected, f"{given.dtype} of shape {given.shape}", kind="argument")
-        copy_in(part, np.asarray(given), layout)
-    elif part.shape == ():
-        fill(part, given, where, layout)
+def _fill_structures(field: Array, argument: Any, where: str, layout: PaddedLayout) -> None:
+    if isinstance(argument, (np.ndarray, np.void)) and argument.dtype.names:
+        if not have_same_fields(argument.dtype, field.dtype, layout) or argument.shape != field.shape:
+            expected = f"structures of {', '.join(layout.members)} and shape {field.shape}"
+            raise binding_error("K4", where, expected, f"{argument.dtype} of shape {argument.shape}", kind="argument")
+        copy_to_shader_layout(field, np.asarray(argument), layout)
+    elif field.shape == ():
+        fill_structure(field, argument, where, layout)
     else:
-        if not isinstance(given, (list, tuple)) or len(given) != len(part):
-            raise binding_error("K4", where, f"{len(part)} dicts", type(given).__name__, kind="argument")
-        for i, one in enumerate(given):
-            _fill_structures(part[i, ...], one, f"{where}[{i}]", layout)
+        if not isinstance(argument, (list, tuple)) or len(argument) != len(field):
+            raise binding_error("K4", where, f"{len(field)} dicts", type(argument).__name__, kind="argument")
+        for i, element in enumerate(argument):
+            _fill_structures(field[i, ...], element, f"{where}[{i}]", layout)

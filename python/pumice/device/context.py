@@ -14,21 +14,21 @@ import pumice._pumice as _pumice
 
 from .._pumice import Context, DeviceInfo, Image, StateError, Tensor, UnsupportedError
 from ..base.errors import binding_error
-from ..base.host_arrays import as_array, numpy_of
+from ..base.host_arrays import as_array, to_numpy
 from ..base.log import forward_log
-from ..base.torch_tensors import plain, without_gradient
+from ..base.torch_tensors import convert_torch_value, detach_tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 else:
     from ..base import lazy_numpy_typing as npt
 
-_NUMBERS = "an array of numbers"
+_EXPECTED_NUMBERS = "an array of numbers"
 
 Number = float | np.number[Any] | np.bool_
 
 
-class _Default:
+class _DefaultContext:
     """The holder of the default context, which is created on first use in each process."""
 
     def __init__(self) -> None:
@@ -36,16 +36,16 @@ class _Default:
         self._context: Context | None = None
         self._process = 0
 
-    def made(self) -> Context | None:
+    def get_existing(self) -> Context | None:
         """Return the default context, or None if get() has to create it: before first use, after it was closed, or in a forked child."""
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
     def get(self) -> Context:
-        if (context := self.made()) is not None:
+        if (context := self.get_existing()) is not None:
             return context
         with self._lock:
-            if (context := self.made()) is None:
+            if (context := self.get_existing()) is None:
                 context = self._context = Context()
                 self._process = os.getpid()
         forward_log()
@@ -57,11 +57,11 @@ class _Default:
             self._process = os.getpid()
 
 
-_default = _Default()
+_default = _DefaultContext()
 os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", allocate_lock()))
 
 
-class Place(NamedTuple):
+class ContextRef(NamedTuple):
     """A description of a context that is valid in other processes."""
 
     device: str  # "uuid:..."
@@ -69,33 +69,33 @@ class Place(NamedTuple):
 
 
 # contexts of models that were pickled or unpickled, reused for the same device
-_placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()
+_contexts_by_ref: WeakValueDictionary[ContextRef, Context] = WeakValueDictionary()
 
 
-def place_of(context: Context) -> Place | None:
+def make_context_ref(context: Context) -> ContextRef | None:
     """Describe a context such that another process can find it; None for the default context, which exists in every process.
 
     Raise StateError for a closed context.
     """
-    if context is _default.made():
+    if context is _default.get_existing():
         return None
     if context.closed:
         raise StateError("a context that is closed cannot be found again by its device")
-    place = Place(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
-    _placed.setdefault(place, context)
-    return place
+    ref = ContextRef(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
+    _contexts_by_ref.setdefault(ref, context)
+    return ref
 
 
-def context_at(place: Place | None) -> Context:
+def resolve_context_ref(ref: ContextRef | None) -> Context:
     """Return the context that a place describes: the default context for None, else an open or new context on that device.
 
     Raise DeviceError if the device does not exist or cannot be opened.
     """
-    if place is None:
+    if ref is None:
         return default_context()
-    context = _placed.get(place)
+    context = _contexts_by_ref.get(ref)
     if context is None or context.closed:
-        context = _placed[place] = Context(place.device, without=list(place.without))
+        context = _contexts_by_ref[ref] = Context(ref.device, without=list(ref.without))
     return context
 
 
@@ -137,9 +137,9 @@ def default_context() -> Context:
     return _default.get()
 
 
-def made_default_context() -> Context | None:
+def get_existing_default_context() -> Context | None:
     """Return the default context, or None if it has not been created yet."""
-    return _default.made()
+    return _default.get_existing()
 
 
 def replace_default_context(context: Context | None) -> None:
@@ -147,16 +147,20 @@ def replace_default_context(context: Context | None) -> None:
     _default.replace(context)
 
 
-def checked_context(given: Any) -> Context | None:
+def validate_context(context_argument: Any) -> Context | None:
     """Return the argument. Raise BindingError (K5), with a hint on how to name devices, if it is neither a Context nor None."""
-    if given is None or isinstance(given, Context):
-        return given
-    hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
-    raise binding_error("K5", "context", "a Context", type(given).__name__, hint, kind="argument")
+    if context_argument is None or isinstance(context_argument, Context):
+        return context_argument
+    hint = (
+        f"pumice.Context({context_argument!r}) opens a device by its name"
+        if isinstance(context_argument, str | int)
+        else ""
+    )
+    raise binding_error("K5", "context", "a Context", type(context_argument).__name__, hint, kind="argument")
 
 
-def _context_of(given: Context | None) -> Context:
-    return checked_context(given) or default_context()
+def _context_or_default(context_argument: Context | None) -> Context:
+    return validate_context(context_argument) or default_context()
 
 
 def empty(
@@ -172,12 +176,12 @@ def empty(
     Vulkan extension; BindingError (K5) for another value of share; DeviceError if a CUDA call fails.
     """
     if share is None:
-        return _pumice.empty(shape, dtype, _context_of(context))
+        return _pumice.empty(shape, dtype, _context_or_default(context))
     if share != "cuda":
         raise binding_error("K5", "share", "'cuda' or None", repr(share), kind="argument")
     from .cuda_sharing import empty_shared
 
-    return empty_shared(shape, dtype, _context_of(context))
+    return empty_shared(shape, dtype, _context_or_default(context))
 
 
 def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> npt.NDArray[Any]:
@@ -188,17 +192,17 @@ def empty_host(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Contex
     and `map` copy their inputs. Contiguous slices work as well. The memory belongs to the context, which stays alive at least as long,
     and is scarcer than other memory. Raise OutOfMemoryError, GraphError for an invalid shape, and UnsupportedError for 4-bit dtypes.
     """
-    return _pumice.empty_host(shape, dtype, _context_of(context))
+    return _pumice.empty_host(shape, dtype, _context_or_default(context))
 
 
 def full(
     shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
 ) -> Tensor:
     """Return a tensor filled with one number. Raise BindingError (K6) if an integer dtype cannot represent it."""
-    given = plain(value, "value")
-    made = empty(shape, dtype, context)
-    made.fill(given.item() if isinstance(given, np.ndarray) and given.ndim == 0 else given)
-    return made
+    fill_value = convert_torch_value(value, "value")
+    result = empty(shape, dtype, context)
+    result.fill(fill_value.item() if isinstance(fill_value, np.ndarray) and fill_value.ndim == 0 else fill_value)
+    return result
 
 
 def zeros(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
@@ -216,7 +220,7 @@ def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
 
     Raise BindingError (K5) for unsupported dtypes (object, structures, text, complex) and for masked arrays.
     """
-    return _pumice.tensor(numpy_of(array, "array", _NUMBERS, "argument"), _context_of(context))
+    return _pumice.tensor(to_numpy(array, "array", _EXPECTED_NUMBERS, "argument"), _context_or_default(context))
 
 
 def asarray(
@@ -236,11 +240,13 @@ def asarray(
             raise UnsupportedError(f"an array of {array.dtype} cannot become one of {converted.dtype} without a copy")
         return array.copy() if copy and converted is array else converted
     if copy is False:
-        given = array if isinstance(array, np.ndarray) else numpy_of(array, "array", _NUMBERS, "argument")
-        if dtype is not None and given.dtype != dtype:
-            raise UnsupportedError(f"an array of {given.dtype} cannot become one of {np.dtype(dtype)} without a copy")
+        host_array = array if isinstance(array, np.ndarray) else to_numpy(array, "array", _EXPECTED_NUMBERS, "argument")
+        if dtype is not None and host_array.dtype != dtype:
+            raise UnsupportedError(
+                f"an array of {host_array.dtype} cannot become one of {np.dtype(dtype)} without a copy"
+            )
         return from_host(array, context)
-    return tensor(numpy_of(array, "array", _NUMBERS, "argument", dtype), context)
+    return tensor(to_numpy(array, "array", _EXPECTED_NUMBERS, "argument", dtype), context)
 
 
 def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
@@ -255,7 +261,7 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
-    return _pumice.from_host(array, _context_of(context))
+    return _pumice.from_host(array, _context_or_default(context))
 
 
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
@@ -267,7 +273,7 @@ def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None
     Raise UnsupportedError for arrays on other devices, in CUDA memory that is not shared, or with unsupported dtypes, and for torch
     tensors that require a gradient.
     """
-    return _pumice.from_dlpack(without_gradient(array, "array"), _context_of(context), copy)
+    return _pumice.from_dlpack(detach_tensor(array, "array"), _context_or_default(context), copy)
 
 
 def image(
@@ -287,7 +293,9 @@ def image(
     Raise BindingError for elements that the format cannot represent exactly, UnsupportedError for a shape or format that the device does
     not support.
     """
-    given = as_array(array, "array", _NUMBERS, "argument")
-    made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)
-    made.upload(given)
-    return made
+    host_array = as_array(array, "array", _EXPECTED_NUMBERS, "argument")
+    result = Image(
+        _context_or_default(context), format, host_array.shape, filter=filter, address=address, normalized=normalized
+    )
+    result.upload(host_array)
+    return result

@@ -13,9 +13,9 @@ from typing import Any
 from .._pumice import DeviceError, UnsupportedError
 from ..base.log import log_warning
 
-_OPAQUE_FD, _TIMELINE_SEMAPHORE_FD = 1, 9
-_DEDICATED = 1
-_GONE = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: the resource is already freed
+_HANDLE_OPAQUE_FD, _HANDLE_TIMELINE_FD = 1, 9
+_FLAG_DEDICATED = 1
+_SHUTDOWN_ERRORS = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: the resource is already freed
 
 
 class _Handle(ctypes.Union):
@@ -90,45 +90,47 @@ class Driver:
             function.argtypes, function.restype = types, c_int
             self.functions[name] = function
         if code := self.functions["cuInit"](0):
-            raise UnsupportedError(f'share="cuda": {self.failure("cuInit", code)}')
+            raise UnsupportedError(f'share="cuda": {self.describe_failure("cuInit", code)}')
 
-    def failure(self, name: str, code: int) -> str:
+    def describe_failure(self, name: str, code: int) -> str:
         """Describe a failed call: the function's name, and the error's name, number and text."""
-        texts = []
+        names_and_texts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             text = c_char_p()
-            known = self.functions[function](code, byref(text)) == 0 and text.value
-            texts.append(text.value.decode() if known and text.value else "an error that the driver does not know")
-        return f"{name} failed: {texts[0]} ({code}): {texts[1]}"
+            is_known = self.functions[function](code, byref(text)) == 0 and text.value
+            names_and_texts.append(
+                text.value.decode() if is_known and text.value else "an error that the driver does not know"
+            )
+        return f"{name} failed: {names_and_texts[0]} ({code}): {names_and_texts[1]}"
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function. Raise DeviceError naming it and CUDA's error."""
         if code := self.functions[name](*arguments):
-            raise DeviceError(self.failure(name, code))
+            raise DeviceError(self.describe_failure(name, code))
 
     def free(self, name: str, *arguments: Any) -> None:
         """Call a function that frees a resource. Log a failure, because finalizers cannot raise."""
         code = self.functions[name](*arguments)
-        if code and code not in _GONE:
-            log_warning(f"shared memory: {self.failure(name, code)}")
+        if code and code not in _SHUTDOWN_ERRORS:
+            log_warning(f"shared memory: {self.describe_failure(name, code)}")
 
-    def device_of(self, uuid: str) -> tuple[int, int]:
+    def find_device(self, uuid: str) -> tuple[int, int]:
         """Return the index of the device with this UUID (32 hexadecimal digits), and its CUdevice.
 
         Raise UnsupportedError listing the available devices.
         """
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
-        found = []
+        uuids = []
         for number in range(count.value):
-            device, identity = c_int(), ctypes.create_string_buffer(16)
+            device, uuid_bytes = c_int(), ctypes.create_string_buffer(16)
             self.call("cuDeviceGet", byref(device), number)
-            self.call("cuDeviceGetUuid", identity, device)
-            if identity.raw.hex() == uuid:
+            self.call("cuDeviceGetUuid", uuid_bytes, device)
+            if uuid_bytes.raw.hex() == uuid:
                 return number, device.value
-            found.append(identity.raw.hex())
+            uuids.append(uuid_bytes.raw.hex())
         raise UnsupportedError(
-            f'share="cuda": CUDA has no device of the UUID {uuid}; it has {", ".join(found) or "none"} (CUDA_VISIBLE_DEVICES hides others)'
+            f'share="cuda": CUDA has no device of the UUID {uuid}; it has {", ".join(uuids) or "none"} (CUDA_VISIBLE_DEVICES hides others)'
         )
 
 
@@ -137,7 +139,7 @@ _drivers: dict[str, Driver] = {}
 LIBRARY = "libcuda.so.1"  # replaced by a stub in tests
 
 
-def driver() -> Driver:
+def get_driver() -> Driver:
     """Return the process-wide Driver, created on first use. Raise UnsupportedError like Driver."""
     with _lock:
         if LIBRARY not in _drivers:
@@ -145,12 +147,12 @@ def driver() -> Driver:
         return _drivers[LIBRARY]
 
 
-class Primary:
+class PrimaryContext:
     """The primary context of one CUDA device, shared with torch and the CUDA runtime."""
 
     def __init__(self, cuda: Driver, uuid: str) -> None:
         self.cuda = cuda
-        self.number, self._device = cuda.device_of(uuid)
+        self.number, self._device = cuda.find_device(uuid)
         handle = c_void_p()
         cuda.call("cuDevicePrimaryCtxRetain", byref(handle), self._device)
         self.handle = handle.value
@@ -174,7 +176,7 @@ class Primary:
             self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     @contextmanager
-    def taking(self, descriptor: int) -> Iterator[None]:
+    def current_consuming_fd(self, descriptor: int) -> Iterator[None]:
         """Like current(), for a call that takes ownership of a file descriptor; closes it if the context cannot be made current."""
         try:
             self.cuda.call("cuCtxPushCurrent_v2", self.handle)
@@ -193,7 +195,7 @@ class Primary:
         return status.value != 0
 
 
-def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
+def _call_consuming_fd(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
     """Call a function that takes ownership of a file descriptor; close it if the call fails."""
     try:
         cuda.call(name, *arguments)
@@ -205,19 +207,21 @@ def _take(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
 class ImportedMemory:
     """Memory imported from a file descriptor and mapped into CUDA's address space, until this object is destroyed."""
 
-    def __init__(self, primary: Primary, descriptor: int, size: int) -> None:
+    def __init__(self, primary: PrimaryContext, descriptor: int, size: int) -> None:
         """size: size in bytes of the Vulkan allocation, which is dedicated to one buffer. Takes ownership of the descriptor, also on
         failure. Raise DeviceError if CUDA cannot import the memory.
         """
         self._primary = primary
         self._memory, address = c_void_p(), c_uint64()
-        given = MemoryHandle(type=_OPAQUE_FD, size=size, flags=_DEDICATED)
-        given.handle.fd = descriptor
-        with primary.taking(descriptor):
-            _take(primary.cuda, "cuImportExternalMemory", descriptor, byref(self._memory), byref(given))
+        handle_desc = MemoryHandle(type=_HANDLE_OPAQUE_FD, size=size, flags=_FLAG_DEDICATED)
+        handle_desc.handle.fd = descriptor
+        with primary.current_consuming_fd(descriptor):
+            _call_consuming_fd(
+                primary.cuda, "cuImportExternalMemory", descriptor, byref(self._memory), byref(handle_desc)
+            )
             self.address = 0
-            whole = MemoryRange(offset=0, size=size)
-            primary.cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), self._memory, byref(whole))
+            buffer_desc = MemoryRange(offset=0, size=size)
+            primary.cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), self._memory, byref(buffer_desc))
         self.address = address.value
 
     def __del__(self) -> None:
@@ -238,14 +242,16 @@ class ImportedMemory:
 class ImportedSemaphore:
     """A timeline semaphore imported from a file descriptor, which CUDA streams signal and wait for."""
 
-    def __init__(self, primary: Primary, descriptor: int) -> None:
+    def __init__(self, primary: PrimaryContext, descriptor: int) -> None:
         """Take ownership of the descriptor, also on failure. Raise DeviceError if CUDA cannot import the semaphore."""
         self._primary = primary
         self._semaphore = c_void_p()
-        given = SemaphoreHandle(type=_TIMELINE_SEMAPHORE_FD)
-        given.handle.fd = descriptor
-        with primary.taking(descriptor):
-            _take(primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(given))
+        handle_desc = SemaphoreHandle(type=_HANDLE_TIMELINE_FD)
+        handle_desc.handle.fd = descriptor
+        with primary.current_consuming_fd(descriptor):
+            _call_consuming_fd(
+                primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(handle_desc)
+            )
         self._value = SemaphoreValue()
         self._signal = primary.cuda.functions["cuSignalExternalSemaphoresAsync"]
         self._wait = primary.cuda.functions["cuWaitExternalSemaphoresAsync"]
@@ -257,12 +263,12 @@ class ImportedSemaphore:
         """
         self._value.value = value
         if code := self._signal(byref(self._semaphore), byref(self._value), 1, stream):
-            raise DeviceError(self._primary.cuda.failure("cuSignalExternalSemaphoresAsync", code))
+            raise DeviceError(self._primary.cuda.describe_failure("cuSignalExternalSemaphoresAsync", code))
 
     def wait(self, value: int, stream: int) -> None:
         """Make the stream's later work wait for the value. The primary context must be current. Raise DeviceError if the call fails."""
         if code := self._wait(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
-            raise DeviceError(self._primary.cuda.failure("cuWaitExternalSemaphoresAsync", code))
+            raise DeviceError(self._primary.cuda.describe_failure("cuWaitExternalSemaphoresAsync", code))
 
     def __del__(self) -> None:
         semaphore = getattr(self, "_semaphore", None)

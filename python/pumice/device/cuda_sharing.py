@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pumice._pumice as _pumice
 
 from .._pumice import Context, StateError, Tensor
-from .cuda_driver import ImportedMemory, ImportedSemaphore, Primary, driver
+from .cuda_driver import ImportedMemory, ImportedSemaphore, PrimaryContext, get_driver
 
 
 class _Stream:
@@ -22,22 +22,22 @@ class _Stream:
     order.
     """
 
-    def __init__(self, context: Context, primary: Primary) -> None:
+    def __init__(self, context: Context, primary: PrimaryContext) -> None:
         self.ready = _pumice.SharedTimeline(context)
-        self.signalled = ImportedSemaphore(primary, self.ready.export_semaphore())
+        self.semaphore = ImportedSemaphore(primary, self.ready.export_semaphore())
         self.lock = threading.Lock()
         self.value = 0
 
 
-class CudaSide:
+class CudaInterop:
     """The CUDA objects for one context: the GPU's primary context, and the shared timelines."""
 
     def __init__(self, context: Context) -> None:
         """Create the objects. Raise UnsupportedError naming the missing driver, device or function."""
-        self.primary = Primary(driver(), context.info.uuid)
+        self.primary = PrimaryContext(get_driver(), context.info.uuid)
         self._lock = threading.Lock()
         self._streams: dict[int, _Stream] = {}
-        self._finished: tuple[Any, ImportedSemaphore] | None = None
+        self._completion: tuple[Any, ImportedSemaphore] | None = None
 
     def share(self, tensor: Tensor) -> None:
         """Map the memory of a tensor from empty_shared into CUDA's address space."""
@@ -46,108 +46,108 @@ class CudaSide:
         memory = ImportedMemory(self.primary, buffer._export_memory(), size)
         buffer._set_mapping(memory.address, self.primary.number, memory)
 
-    def finished(self, context: Context) -> tuple[Any, ImportedSemaphore]:
+    def get_completion_timeline(self, context: Context) -> tuple[Any, ImportedSemaphore]:
         """Return the timeline that receives the ids of ordered submissions, as seen by the context and by CUDA."""
-        if (known := self._finished) is not None:
-            return known
+        if (cached := self._completion) is not None:
+            return cached
         with self._lock:
-            if self._finished is None:
+            if self._completion is None:
                 timeline = _pumice.SharedTimeline(context)
-                self._finished = (timeline, ImportedSemaphore(self.primary, timeline.export_semaphore()))
-            return self._finished
+                self._completion = (timeline, ImportedSemaphore(self.primary, timeline.export_semaphore()))
+            return self._completion
 
     def stream(self, handle: int, context: Context) -> _Stream:
         """Return the state of a stream, keyed by its CUDA stream id, because a handle may be reused after the stream is destroyed."""
         number = c_uint64()
         self.primary.cuda.call("cuStreamGetId", handle, byref(number))
-        if (known := self._streams.get(number.value)) is not None:
-            return known
+        if (cached := self._streams.get(number.value)) is not None:
+            return cached
         with self._lock:
             if number.value not in self._streams:
                 self._streams[number.value] = _Stream(context, self.primary)
             return self._streams[number.value]
 
 
-_sides: WeakKeyDictionary[Context, CudaSide] = WeakKeyDictionary()
+_interops: WeakKeyDictionary[Context, CudaInterop] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def cuda_side(context: Context) -> CudaSide:
+def get_cuda_interop(context: Context) -> CudaInterop:
     """Return the CUDA objects of a context, created on first use. Raise UnsupportedError naming the missing driver, device or function."""
     with _lock:
-        if (side := _sides.get(context)) is None:
-            side = _sides[context] = CudaSide(context)
-        return side
+        if (interop := _interops.get(context)) is None:
+            interop = _interops[context] = CudaInterop(context)
+        return interop
 
 
 def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context) -> Tensor:
     """Return an uninitialized tensor in memory shared with CUDA. Raise the errors of pumice.empty."""
-    side = cuda_side(context)
-    made = _pumice.empty_shared(shape, dtype, context)
-    side.share(made)
-    return made
+    interop = get_cuda_interop(context)
+    shared_tensor = _pumice.empty_shared(shape, dtype, context)
+    interop.share(shared_tensor)
+    return shared_tensor
 
 
-class _Open(threading.local):
+class _ActiveOrders(threading.local):
     """The active orders of a thread as pairs (context, stream handle), innermost last."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Context, int]] = []
 
 
-_open = _Open()
+_active_orders = _ActiveOrders()
 
 
-class Order:
+class StreamOrder:
     """Order the thread's submissions in a `with` block after the stream's current work, and the stream's later work after them. The host
     does not wait.
     """
 
     def __init__(self, context: Context, stream: int) -> None:
-        """stream: the handle of a stream of the context's GPU; 0 for CUDA's default stream. Raise UnsupportedError like `cuda_side`."""
+        """stream: handle of a stream of the context's GPU; 0 for CUDA's default stream. Raise UnsupportedError like `get_cuda_interop`."""
         self._context = context
-        self._side = cuda_side(context)
+        self._interop = get_cuda_interop(context)
         self._handle = stream
-        self._done, self._awaited = self._side.finished(context)
+        self._completion_timeline, self._completion_semaphore = self._interop.get_completion_timeline(context)
 
-    def __enter__(self) -> Order:
-        for context, handle in _open.all:
+    def __enter__(self) -> StreamOrder:
+        for context, handle in _active_orders.all:
             if context is self._context and handle != self._handle:
                 raise StateError(
                     "an order of this context with another stream has begun on this thread; end that one first"
                 )
-        primary = self._side.primary
+        primary = self._interop.primary
         if primary.is_current():
             self._signal()
         else:
             with primary.current():
                 self._signal()
-        _open.all.append((self._context, self._handle))
+        _active_orders.all.append((self._context, self._handle))
         return self
 
     def _signal(self) -> None:
-        if self._side.primary.is_capturing(self._handle):
+        if self._interop.primary.is_capturing(self._handle):
             raise StateError(
                 "expected a stream whose work runs, given one that is being captured into a graph of CUDA's: the graph would not hold"
                 " what is submitted here"
             )
-        stream = self._side.stream(self._handle, self._context)
+        stream = self._interop.stream(self._handle, self._context)
         with stream.lock:
-            stream.signalled.signal(stream.value + 1, self._handle)
+            stream.semaphore.signal(stream.value + 1, self._handle)
             stream.value += 1
             value = stream.value
-        _pumice.begin_order(stream.ready, value, self._done)
+        _pumice.begin_order(stream.ready, value, self._completion_timeline)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _open.all.pop()
+        _active_orders.all.pop()
         last = _pumice.end_order()
         if not last:
             return
-        primary = self._side.primary
+        primary = self._interop.primary
         if primary.is_current():
-            self._awaited.wait(last, self._handle)
+            self._completion_semaphore.wait(last, self._handle)
             return
         with primary.current():
-            self._awaited.wait(last, self._handle)
+            self._completion_semaphore.wait(last, self._handle)

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.atomic_files import convert_read_errors
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.atomic_files import readable
 
 if TYPE_CHECKING:
     from PIL import Image
 
-MODES = ("RGB", "BGR", "L", "Y")
+COLOR_MODES = ("RGB", "BGR", "L", "Y")
 FITS = ("crop", "stretch")
 RESAMPLES = ("nearest", "bilinear", "bicubic", "lanczos", "box")
 INVERTS = ("never", "always", "auto")
 LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW")
-_BRIGHT = 128
+_BRIGHT_THRESHOLD = 128
 
 
-def _pillow() -> Any:
+def _import_pillow() -> Any:
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -32,14 +32,14 @@ def _pillow() -> Any:
     return Image, ImageOps
 
 
-def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
-    image_module, operations = _pillow()
-    with readable(path, kind="a picture"), image_module.open(path) as image:
-        upright: Image.Image = operations.exif_transpose(image)
-        return _eight_bits(upright, path).convert("L" if mode == "L" else "RGB")
+def _open_image(path: str | os.PathLike[str], mode: str) -> Image.Image:
+    image_module, operations = _import_pillow()
+    with convert_read_errors(path, kind="a picture"), image_module.open(path) as image:
+        oriented: Image.Image = operations.exif_transpose(image)
+        return _to_8_bit(oriented, path).convert("L" if mode == "L" else "RGB")
 
 
-def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
+def _to_8_bit(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
     """Convert the image to 8 bits. 16-bit grey is rounded, because Pillow would clip it at 255.
 
     Raise InputError for floats or values beyond 16 bits.
@@ -49,15 +49,15 @@ def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image
     values = np.asarray(image)
     if image.mode == "F" or values.min() < 0 or values.max() > 65535:
         raise InputError(f"'{os.fspath(path)}': expected a picture of 8 or 16 bits, given one of mode '{image.mode}'")
-    image_module, _ = _pillow()
-    nearest: Image.Image = image_module.fromarray(((values.astype("uint32") + 128) // 257).astype("uint8"))
-    return nearest
+    image_module, _ = _import_pillow()
+    rounded: Image.Image = image_module.fromarray(((values.astype("uint32") + 128) // 257).astype("uint8"))
+    return rounded
 
 
-def _resized(image: Image.Image, size: tuple[int, int] | None, fit: str, resample: str) -> Image.Image:
+def _resize(image: Image.Image, size: tuple[int, int] | None, fit: str, resample: str) -> Image.Image:
     if size is None:
         return image
-    image_module, operations = _pillow()
+    image_module, operations = _import_pillow()
     method = getattr(image_module.Resampling, resample.upper())
     target = (size[1], size[0])
     if fit == "crop":
@@ -66,7 +66,7 @@ def _resized(image: Image.Image, size: tuple[int, int] | None, fit: str, resampl
     return image.resize(target, method)
 
 
-def _planes(image: Image.Image, mode: str) -> Array:
+def _to_channels(image: Image.Image, mode: str) -> Array:
     """Return the pixels as uint8 of shape [height, width, channels]."""
     if mode == "Y":
         return np.asarray(image.convert("YCbCr"))[:, :, :1]
@@ -76,14 +76,14 @@ def _planes(image: Image.Image, mode: str) -> Array:
     return values[:, :, ::-1] if mode == "BGR" else values
 
 
-def _inverted(values: Array, invert: str) -> Array:
-    if invert == "never" or (invert == "auto" and values[0, 0].mean() < _BRIGHT):
+def _invert(values: Array, invert: str) -> Array:
+    if invert == "never" or (invert == "auto" and values[0, 0].mean() < _BRIGHT_THRESHOLD):
         return values
     inverted: Array = 255 - values
     return inverted
 
 
-def _scaled(values: Array, scale: str | float) -> Array:
+def _scale(values: Array, scale: str | float) -> Array:
     """Multiply the values by a factor, or divide them: by 255 for "1/255", by the image's maximum for "1/max".
 
     Raise InputError if `scale` is none of these."""
@@ -99,12 +99,12 @@ def _scaled(values: Array, scale: str | float) -> Array:
     return scaled
 
 
-def _normalised(values: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
+def _normalize(values: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
     """Return (v - mean) / std per channel, in float64. Raise InputError for a wrong number of values or a std of 0."""
-    colours = values.shape[-1]
-    for name, given in (("mean", mean), ("std", std)):
-        if len(given) not in (0, 1, colours):
-            raise InputError(f"{name}: expected 1 or {colours} numbers, given {len(given)}")
+    num_channels = values.shape[-1]
+    for name, numbers in (("mean", mean), ("std", std)):
+        if len(numbers) not in (0, 1, num_channels):
+            raise InputError(f"{name}: expected 1 or {num_channels} numbers, given {len(numbers)}")
     if any(number == 0 for number in std):
         raise InputError("std: expected numbers other than 0")
     if not mean and not std:
@@ -113,7 +113,7 @@ def _normalised(values: Array, mean: Sequence[float], std: Sequence[float]) -> A
     return normalised
 
 
-def _laid_out(values: Array, layout: str) -> Array:
+def _apply_layout(values: Array, layout: str) -> Array:
     if "C" not in layout:
         if values.shape[-1] != 1:
             raise InputError(f"layout {layout}: expected one colour, given {values.shape[-1]}")
@@ -123,9 +123,9 @@ def _laid_out(values: Array, layout: str) -> Array:
     return values[None] if layout.startswith("N") else values
 
 
-def _checked(value: str, known: Sequence[str], what: str) -> None:
-    if value not in known:
-        raise InputError(f"{what}: expected one of {', '.join(known)}, given '{value}'")
+def _check_choice(value: str, choices: Sequence[str], option: str) -> None:
+    if value not in choices:
+        raise InputError(f"{option}: expected one of {', '.join(choices)}, given '{value}'")
 
 
 def load_image(
@@ -151,15 +151,15 @@ def load_image(
 
     Raise InputError for an invalid option or a file that is not an image, FileNotFoundError.
     """
-    _checked(mode, MODES, "mode")
-    _checked(fit, FITS, "fit")
-    _checked(resample, RESAMPLES, "resample")
-    _checked(invert, INVERTS, "invert")
-    _checked(layout, LAYOUTS, "layout")
-    pair = (size, size) if isinstance(size, int) else size
-    values = _inverted(_planes(_resized(_opened(path, mode), pair, fit, resample), mode), invert)
+    _check_choice(mode, COLOR_MODES, "mode")
+    _check_choice(fit, FITS, "fit")
+    _check_choice(resample, RESAMPLES, "resample")
+    _check_choice(invert, INVERTS, "invert")
+    _check_choice(layout, LAYOUTS, "layout")
+    target_size = (size, size) if isinstance(size, int) else size
+    values = _invert(_to_channels(_resize(_open_image(path, mode), target_size, fit, resample), mode), invert)
     if np.dtype(dtype).kind == "f":
-        values = _normalised(_scaled(values.astype(np.float32), scale), mean, std)
+        values = _normalize(_scale(values.astype(np.float32), scale), mean, std)
     elif str(scale) != "1" or mean or std:
         raise InputError(f"scale, mean and std: expected an input of floats, given {np.dtype(dtype)}")
-    return np.ascontiguousarray(_laid_out(values, layout).astype(dtype, copy=False))
+    return np.ascontiguousarray(_apply_layout(values, layout).astype(dtype, copy=False))

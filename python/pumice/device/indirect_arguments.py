@@ -10,14 +10,14 @@ import numpy as np
 
 from .._pumice import Image, UnsupportedError
 from ..base.errors import binding_error
-from .block_arguments import Block, Filled, block_array, converted, fill
-from .padded_layout import layout_of, row_of
+from .block_arguments import Block, Writeback, build_block_array, convert_layout, fill_structure
+from .padded_layout import find_element_axes, find_layout
 
 if TYPE_CHECKING:
     from .kernel import Kernel
 
 
-class Facts(NamedTuple):
+class ArgumentLayout(NamedTuple):
     """Properties of a kernel's arguments, precomputed from its interface to speed up calls."""
 
     blocks: dict[str, Block]  # blocks with several members, keyed by argument, instance and block names
@@ -26,12 +26,12 @@ class Facts(NamedTuple):
     padded: frozenset[str]  # names of arrays with padding between their values
 
     @property
-    def special(self) -> frozenset[str]:
-        """Return the names of arguments that have to pass through `resolved`."""
+    def indirect_names(self) -> frozenset[str]:
+        """Return the names of arguments that have to pass through `resolve_arguments`."""
         return frozenset({*self.members, *self.arrays, *self.padded, *self.blocks})
 
 
-def facts_of(kernel: Kernel) -> Facts:
+def make_argument_layout(kernel: Kernel) -> ArgumentLayout:
     """Return the facts of a kernel's arguments, from its fp32 build."""
     interface = kernel.shader.interface
     blocks: dict[str, Block] = {}
@@ -39,113 +39,121 @@ def facts_of(kernel: Kernel) -> Facts:
     owners: dict[str, list[tuple[bool, str]]] = {}
     arrays: dict[str, list[str]] = {}
     padded: set[str] = set()
-    for one in interface["bindings"]:
-        name = one["name"]
+    for entry in interface["bindings"]:
+        name = entry["name"]
         if name.startswith("pumice_"):
             continue  # internal: printf and bounds checks
         is_element = "[" in name
         if is_element:
             arrays.setdefault(name.split("[")[0], []).append(name)
-        if one["members"]:
-            blocks[name] = Block(name, tuple(one["members"]), one["access"], one["unsized"])
+        if entry["members"]:
+            blocks[name] = Block(name, tuple(entry["members"]), entry["access"], entry["unsized"])
             if not is_element:
-                blocks[one["block"]] = blocks[name]
-                for member in one["members"]:
-                    owners.setdefault(member, []).append((not one["member"], name))
-        elif (layout := layout_of(kernel, name)) and layout.has_gaps:
-            padded.update((name, *([f"{name}.{one['member']}", one["member"]] if one["member"] else [])))
-    taken = {one["name"] for part in ("bindings", "images", "push_constants") for one in interface[part]}
-    named = {key: owner for key, every in owners.items() if (owner := _owner(every)) is not None}
-    members = {key: owner for key, owner in named.items() if key not in taken or key == owner}
-    return Facts(blocks, members, arrays, frozenset(padded))
+                blocks[entry["block"]] = blocks[name]
+                for member in entry["members"]:
+                    owners.setdefault(member, []).append((not entry["member"], name))
+        elif (layout := find_layout(kernel, name)) and layout.has_padding:
+            padded.update((name, *([f"{name}.{entry['member']}", entry["member"]] if entry["member"] else [])))
+    used_names = {entry["name"] for section in ("bindings", "images", "push_constants") for entry in interface[section]}
+    unambiguous = {key: owner for key, owner_list in owners.items() if (owner := _find_owner(owner_list)) is not None}
+    members = {key: owner for key, owner in unambiguous.items() if key not in used_names or key == owner}
+    return ArgumentLayout(blocks, members, arrays, frozenset(padded))
 
 
-def _owner(blocks: list[tuple[bool, str]]) -> str | None:
+def _find_owner(blocks: list[tuple[bool, str]]) -> str | None:
     """Return the block to which a bare member name refers: the only one, or the only one without an instance name, as in GLSL."""
     without_instance = [name for is_bare, name in blocks if is_bare]
-    every = without_instance or [name for _, name in blocks]
-    return every[0] if len(every) == 1 else None
+    candidates = without_instance or [name for _, name in blocks]
+    return candidates[0] if len(candidates) == 1 else None
 
 
-def stand_for_others(special: frozenset[str], given: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether any argument has to pass through `resolved`. given: the arguments in a dict, or an invalid value, which the call
-    rejects.
+def needs_resolution(indirect_names: frozenset[str], arguments_dict: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether any argument has to pass through `resolve_arguments`. given: the arguments in a dict, or an invalid value, which the
+    call rejects.
     """
-    if type(arguments.get("threads")) is str or not special.isdisjoint(arguments):
+    if type(arguments.get("threads")) is str or not indirect_names.isdisjoint(arguments):
         return True
     for value in arguments.values():
         if type(value) is list and value and isinstance(value[0], Mapping):
             return True
         if type(value) is np.ndarray and value.dtype.names:
             return True
-    return given is not None and isinstance(given, Mapping) and stand_for_others(special, None, given)
+    return (
+        arguments_dict is not None
+        and isinstance(arguments_dict, Mapping)
+        and needs_resolution(indirect_names, None, arguments_dict)
+    )
 
 
-def resolved(
-    kernel: Kernel, given: Mapping[str, Any] | None, arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any] | None, dict[str, Any], list[Filled]]:
+def resolve_arguments(
+    kernel: Kernel, arguments_dict: Mapping[str, Any] | None, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any], list[Writeback]]:
     """Merge the arguments in a dict and by name; replace threads="y" with the element count of y, and lists, dicts and members with arrays.
 
     Also return the temporary arrays that the kernel writes, for copying to the caller's. Raise BindingError if threads= names no array
-    (K8), or for the reasons of `block_array`.
+    (K8), or for the reasons of `build_block_array`.
     """
-    facts, filled = kernel._argument_facts, list[Filled]()
-    every = {**arguments, **(given or {})}
-    by_name = _resolved_values(kernel, facts, arguments, filled)
-    in_dict = None if given is None else _resolved_values(kernel, facts, given, filled)
-    if isinstance(named := by_name.get("threads"), str):
-        if getattr(every.get(named), "shape", None) is None:
-            arrays = ", ".join(key for key, value in every.items() if hasattr(value, "shape")) or "none"
+    argument_layout, writebacks = kernel._argument_layout, list[Writeback]()
+    all_arguments = {**arguments, **(arguments_dict or {})}
+    by_name = _resolve_values(kernel, argument_layout, arguments, writebacks)
+    in_dict = None if arguments_dict is None else _resolve_values(kernel, argument_layout, arguments_dict, writebacks)
+    if isinstance(array_name := by_name.get("threads"), str):
+        if getattr(all_arguments.get(array_name), "shape", None) is None:
+            arrays = ", ".join(key for key, value in all_arguments.items() if hasattr(value, "shape")) or "none"
             expected = f"a number, or the name of an array of this call ({arrays})"
-            raise binding_error("K8", "threads", expected, repr(named), kind="argument")
-        by_name["threads"] = _elements(kernel, facts, named, every[named])
-    return in_dict, by_name, filled
+            raise binding_error("K8", "threads", expected, repr(array_name), kind="argument")
+        by_name["threads"] = _count_elements(kernel, argument_layout, array_name, all_arguments[array_name])
+    return in_dict, by_name, writebacks
 
 
-def _elements(kernel: Kernel, facts: Facts, name: str, value: Any) -> int:
+def _count_elements(kernel: Kernel, argument_layout: ArgumentLayout, name: str, value: Any) -> int:
     """Return the number of elements in an array as the shader declares them: a vector, structure or texel is one element."""
     shape = tuple(value.shape)
     if isinstance(value, Image):
         return math.prod(shape[: value.dimensions])
-    block = facts.blocks.get(name)
-    is_member = name in facts.members and not _is_whole(name, value, block)
-    layout = layout_of(kernel, facts.members[name] if is_member else name)
+    block = argument_layout.blocks.get(name)
+    is_member = name in argument_layout.members and not _is_whole_block(name, value, block)
+    layout = find_layout(kernel, argument_layout.members[name] if is_member else name)
     if is_member and layout:
         layout = layout.members[name].element
     elif block:
         return math.prod(shape)
     if getattr(value.dtype, "names", None) or layout is None:
         return math.prod(shape)
-    row = row_of(shape, layout)
-    return int(math.prod(shape) // math.prod(layout.axes if row is None else row))
+    element_axes = find_element_axes(shape, layout)
+    return int(math.prod(shape) // math.prod(layout.axes if element_axes is None else element_axes))
 
 
-def _resolved_values(
-    kernel: Kernel, facts: Facts, arguments: Mapping[str, Any], filled: list[Filled]
+def _resolve_values(
+    kernel: Kernel, argument_layout: ArgumentLayout, arguments: Mapping[str, Any], writebacks: list[Writeback]
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    resolved_values: dict[str, Any] = {}
     members: dict[str, dict[str, Any]] = {}  # block -> values of its members, for blocks passed by member
     for name, value in arguments.items():
-        block = facts.blocks.get(name)
+        block = argument_layout.blocks.get(name)
         if block and isinstance(value, Mapping):
-            made[block.name] = block_array(kernel, block, value, filled)
-        elif name in facts.members and not _is_whole(name, value, block):
-            members.setdefault(facts.members[name], {})[name] = value
-        elif name in facts.arrays and isinstance(value, (list, tuple)):
-            elements = _array_of_blocks(name, value, facts.arrays[name])
-            made.update(_resolved_values(kernel, facts, elements, filled))
+            resolved_values[block.name] = build_block_array(kernel, block, value, writebacks)
+        elif name in argument_layout.members and not _is_whole_block(name, value, block):
+            members.setdefault(argument_layout.members[name], {})[name] = value
+        elif name in argument_layout.arrays and isinstance(value, (list, tuple)):
+            elements = _split_block_array(name, value, argument_layout.arrays[name])
+            resolved_values.update(_resolve_values(kernel, argument_layout, elements, writebacks))
         else:
-            made[name] = _resolved_value(kernel, facts, name, value, filled)
+            resolved_values[name] = _resolve_value(kernel, argument_layout, name, value, writebacks)
     for name, values in members.items():
         # If the block and a member share the name, a lone array is the whole block in its memory layout.
         is_whole = (
-            set(values) == {name} and isinstance(values[name], np.ndarray) and len(facts.blocks[name].members) > 1
+            set(values) == {name}
+            and isinstance(values[name], np.ndarray)
+            and len(argument_layout.blocks[name].members) > 1
         )
-        made[name] = values[name] if is_whole else block_array(kernel, facts.blocks[name], values, filled)
-    return made
+        resolved_values[name] = (
+            values[name] if is_whole else build_block_array(kernel, argument_layout.blocks[name], values, writebacks)
+        )
+    return resolved_values
 
 
-def _is_whole(name: str, value: Any, block: Block | None) -> bool:
+def _is_whole_block(name: str, value: Any, block: Block | None) -> bool:
     """Return whether the value passed under a name shared by a block and its member is the whole block."""
     if block is None:
         return False
@@ -154,24 +162,26 @@ def _is_whole(name: str, value: Any, block: Block | None) -> bool:
     return bool(value.dtype.names) or value.dtype == np.uint8
 
 
-def _array_of_blocks(name: str, values: Any, names: list[str]) -> dict[str, Any]:
+def _split_block_array(name: str, values: Any, names: list[str]) -> dict[str, Any]:
     if len(values) != len(names):
         raise binding_error("K4", name, f"{len(names)} arrays, one for each block", str(len(values)), kind="argument")
     return dict(zip(names, values, strict=True))
 
 
-def _resolved_value(kernel: Kernel, facts: Facts, name: str, value: Any, filled: list[Filled]) -> Any:
+def _resolve_value(
+    kernel: Kernel, argument_layout: ArgumentLayout, name: str, value: Any, writebacks: list[Writeback]
+) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return _structures(kernel, name, value)
-    if isinstance(value, np.ndarray) and (value.dtype.names or name in facts.padded):
-        return converted(kernel, name, value, filled)
+        return _make_structures(kernel, name, value)
+    if isinstance(value, np.ndarray) and (value.dtype.names or name in argument_layout.padded):
+        return convert_layout(kernel, name, value, writebacks)
     return value
 
 
-def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
-    bindings = {one["name"]: one for one in kernel.shader.interface["bindings"]}
+def _make_structures(kernel: Kernel, name: str, structures: list[Any]) -> Any:
+    bindings = {entry["name"]: entry for entry in kernel.shader.interface["bindings"]}
     if name not in bindings:
-        return given  # push constants accept structures directly
+        return structures  # push constants accept structures directly
     if bindings[name]["access"] != "read":
         raise binding_error(
             "K9", name, f"an array of kernel.dtype('{name}'): the kernel writes it", "a list of dicts", kind="argument"
@@ -180,9 +190,9 @@ def _structures(kernel: Kernel, name: str, given: list[Any]) -> Any:
         dtype = kernel.dtype(name)
     except UnsupportedError as error:
         raise binding_error("K4", name, "structures that a dtype is made of", str(error), kind="argument") from None
-    layout = layout_of(kernel, name)
+    layout = find_layout(kernel, name)
     assert layout is not None  # kernel.dtype() has succeeded
-    array = np.zeros(len(given), dtype)
-    for i, one in enumerate(given):
-        fill(array[i, ...], one, f"{name}[{i}]", layout)
+    array = np.zeros(len(structures), dtype)
+    for i, entry in enumerate(structures):
+        fill_structure(array[i, ...], entry, f"{name}[{i}]", layout)
     return array

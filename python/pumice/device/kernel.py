@@ -16,11 +16,11 @@ from .._pumice import BoundKernel, Context, Error, OutOfBoundsError, ShaderOptio
 from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
-from ..base.printable_text import plain
-from ..base.torch_tensors import knows_torch, plain_arguments
-from .block_arguments import Filled
+from ..base.printable_text import shorten_printable
+from ..base.torch_tensors import convert_torch_arguments, is_torch_loaded
+from .block_arguments import Writeback
 from .context import default_context
-from .indirect_arguments import Facts, facts_of, resolved, stand_for_others
+from .indirect_arguments import ArgumentLayout, make_argument_layout, needs_resolution, resolve_arguments
 from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
@@ -29,55 +29,55 @@ if TYPE_CHECKING:
     from .tuning import Arguments, Configs, Tuning
 
 
-def _typed(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+def _check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"Kernel: {name}: expected {expected}; given {type(value).__name__}")
 
 
-def _texts(name: str, given: Any, numbers: bool = False) -> dict[str, str]:
+def _to_strings(name: str, mapping: Any, numbers: bool = False) -> dict[str, str]:
     """Convert the values of a mapping to text, formatting numbers. Raise TypeError for other types."""
     expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
-    _typed(name, given, Mapping, expected)
-    made = {}
-    for key, value in given.items():
-        _typed(f"{name}: {key!r}", key, str, "a name")
-        _typed(f"{name}['{key}']", value, (str, int, float, np.number, np.bool_) if numbers else str, expected)
-        made[key] = str(int(value) if isinstance(value, (bool, np.bool_)) else value)
-    return made
+    _check_type(name, mapping, Mapping, expected)
+    strings = {}
+    for key, value in mapping.items():
+        _check_type(f"{name}: {key!r}", key, str, "a name")
+        _check_type(f"{name}['{key}']", value, (str, int, float, np.number, np.bool_) if numbers else str, expected)
+        strings[key] = str(int(value) if isinstance(value, (bool, np.bool_)) else value)
+    return strings
 
 
-def _folders(given: Any) -> list[str]:
+def _to_paths(paths: Any) -> list[str]:
     expected = "a sequence of paths"
-    if isinstance(given, (str, bytes, os.PathLike)):
-        raise TypeError(f"Kernel: include_dirs: expected {expected}; given one path, {os.fspath(given)!r}")
-    _typed("include_dirs", given, Iterable, expected)
-    folders = list(given)
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise TypeError(f"Kernel: include_dirs: expected {expected}; given one path, {os.fspath(paths)!r}")
+    _check_type("include_dirs", paths, Iterable, expected)
+    folders = list(paths)
     for folder in folders:
-        _typed("include_dirs", folder, (str, os.PathLike), expected)
+        _check_type("include_dirs", folder, (str, os.PathLike), expected)
     return [os.fspath(folder) for folder in folders]
 
 
 def _check_module(spirv: Any, **others: Any) -> None:
     """Raise TypeError unless `spirv` is bytes, or for arguments that require source code."""
-    _typed("spirv", spirv, bytes, "the bytes of a SPIR-V module")
-    for name, given in others.items():
-        if given:
+    _check_type("spirv", spirv, bytes, "the bytes of a SPIR-V module")
+    for name, argument in others.items():
+        if argument:
             raise TypeError(f"Kernel: {name}: expected none with spirv=, which is compiled already; given {name}=")
 
 
-def _local_size(given: Any) -> list[int] | None:
-    if given is None:
+def _parse_local_size(argument: Any) -> list[int] | None:
+    if argument is None:
         return None
     try:
-        return [operator.index(n) for n in (given if isinstance(given, Iterable) else (given,))]
+        return [operator.index(n) for n in (argument if isinstance(argument, Iterable) else (argument,))]
     except TypeError:
-        raise TypeError(f"Kernel: local_size: expected one to three whole numbers; given {given!r}") from None
+        raise TypeError(f"Kernel: local_size: expected one to three whole numbers; given {argument!r}") from None
 
 
 class Kernel(_pumice.Kernel):
     """A compute shader in GLSL with the extension's types; call it with its arguments by name."""
 
-    _is_made = False  # allows repr() in a traceback before the base class is initialized
+    _is_initialized = False  # allows repr() in a traceback before the base class is initialized
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Kernel(_pumice.Kernel):
         with local_size both declared and given), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
         """
         if spirv is None:
-            _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
+            _check_type("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
         else:
             _check_module(
                 spirv,
@@ -139,46 +139,53 @@ class Kernel(_pumice.Kernel):
                 debug=debug,
                 local_size=local_size,
             )
-        _typed("context", context, (Context, type(None)), "a Context")
-        _typed("name", name, str, "text")
-        _typed("spec", {} if spec is None else spec, Mapping, "a mapping of names to numbers")
-        _typed(
+        _check_type("context", context, (Context, type(None)), "a Context")
+        _check_type("name", name, str, "text")
+        _check_type("spec", {} if spec is None else spec, Mapping, "a mapping of names to numbers")
+        _check_type(
             "options",
             options,
             (ShaderOptions, Mapping, type(None)),
             "ShaderOptions or a mapping of some of their keywords",
         )
-        _typed("message_bytes", message_bytes, int, "a number of bytes")
+        _check_type("message_bytes", message_bytes, int, "a number of bytes")
         if not 0 <= message_bytes < 1 << 63:
             raise binding_error("K12", "message_bytes", "a number of bytes", str(message_bytes), kind="argument")
-        optional: dict[str, Any] = {} if includes is None else {"includes": _texts("includes", includes)}
-        optional |= {} if options is None else {"options": dict(options) if isinstance(options, Mapping) else options}
-        optional |= {"include_dirs": _folders(include_dirs), "path": _path}
-        optional |= {"local_size": _local_size(local_size)}
-        optional |= {"debug": bool(debug), "message_bytes": message_bytes, "spirv": spirv or b""}
-        texts = _texts("macros", {} if macros is None else macros, numbers=True)
-        self._on = context or default_context()
-        self._given: dict[str, Any] = {
+        engine_options: dict[str, Any] = {} if includes is None else {"includes": _to_strings("includes", includes)}
+        engine_options |= (
+            {} if options is None else {"options": dict(options) if isinstance(options, Mapping) else options}
+        )
+        engine_options |= {"include_dirs": _to_paths(include_dirs), "path": _path}
+        engine_options |= {"local_size": _parse_local_size(local_size)}
+        engine_options |= {"debug": bool(debug), "message_bytes": message_bytes, "spirv": spirv or b""}
+        macro_strings = _to_strings("macros", {} if macros is None else macros, numbers=True)
+        self._target_context = context or default_context()
+        self._build_options: dict[str, Any] = {
             "name": name,
-            "macros": texts,
+            "macros": macro_strings,
             "spec": dict(spec or {}),
             "includes": includes,
             "options": options,
         }
-        self._given |= {"include_dirs": tuple(include_dirs), "debug": debug, "local_size": local_size, "_path": _path}
-        self._given |= {"message_bytes": message_bytes, "spirv": spirv}
-        super().__init__(source or "", self._on, name, texts, dict(spec or {}), **optional)
-        self._is_made = True
-        self._note_arguments()
+        self._build_options |= {
+            "include_dirs": tuple(include_dirs),
+            "debug": debug,
+            "local_size": local_size,
+            "_path": _path,
+        }
+        self._build_options |= {"message_bytes": message_bytes, "spirv": spirv}
+        super().__init__(source or "", self._target_context, name, macro_strings, dict(spec or {}), **engine_options)
+        self._is_initialized = True
+        self._cache_argument_layout()
         self._file: KernelFile | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes passed to from_body
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call allocates: (dtype, shape)
         self._first_output: str | None = None
         forward_log()
 
-    def _note_arguments(self) -> None:
-        self._argument_facts: Facts = facts_of(self)
-        self._special_names = self._argument_facts.special
+    def _cache_argument_layout(self) -> None:
+        self._argument_layout: ArgumentLayout = make_argument_layout(self)
+        self._indirect_names = self._argument_layout.indirect_names
 
     @classmethod
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
@@ -189,9 +196,9 @@ class Kernel(_pumice.Kernel):
         Raise OSError for an unreadable file, ShaderCompileError, UnsupportedError.
         """
         file = KernelFile(os.fspath(path), reload, {"context": context, **options})
-        made = file.compile(cls)
-        made._file = file
-        return made
+        kernel = file.compile(cls)
+        kernel._file = file
+        return kernel
 
     def reload(self) -> None:
         """Recompile the file, as a call with reload=True does. Bound kernels do not change; pending messages are discarded.
@@ -201,7 +208,7 @@ class Kernel(_pumice.Kernel):
         if self._file is None:
             raise StateError(f"kernel '{self.name}' came from no file")
         self._replace(self._file.compile(type(self)))
-        self._note_arguments()
+        self._cache_argument_layout()
 
     def _reload_if_changed(self) -> None:
         assert self._file is not None
@@ -212,7 +219,7 @@ class Kernel(_pumice.Kernel):
         except (Error, OSError) as error:
             import logging
 
-            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", plain(self.name), error)
+            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", shorten_printable(self.name), error)
 
     @classmethod
     def from_body(
@@ -237,19 +244,29 @@ class Kernel(_pumice.Kernel):
         one axis. Raise GraphError for an invalid name, dtype or shape, ShaderCompileError with lines of the body; a call raises
         BindingError (K5: shape).
         """
-        from .kernel_source import text_of
+        from .kernel_source import generate_source
 
-        text = text_of(body, inputs, outputs, header)
-        made = cls(text.source, context, name, **options)
-        made._shapes, made._results, made._first_output = text.shapes, text.results, text.first_output
-        return made
+        body_source = generate_source(body, inputs, outputs, header)
+        kernel = cls(body_source.source, context, name, **options)
+        kernel._shapes, kernel._results, kernel._first_output = (
+            body_source.shapes,
+            body_source.results,
+            body_source.first_output,
+        )
+        return kernel
 
     def _check_shapes(self, arguments: Mapping[str, Any]) -> None:
         for name, shape in self._shapes.items():
-            given = getattr(arguments.get(name), "shape", None)
-            if given is None or tuple(given) == shape or (len(given) == 1 and given[0] == math.prod(shape)):
+            array_shape = getattr(arguments.get(name), "shape", None)
+            if (
+                array_shape is None
+                or tuple(array_shape) == shape
+                or (len(array_shape) == 1 and array_shape[0] == math.prod(shape))
+            ):
                 continue
-            raise binding_error("K5", name, f"an array of shape {shape}", f"shape {tuple(given)}", kind="argument")
+            raise binding_error(
+                "K5", name, f"an array of shape {shape}", f"shape {tuple(array_shape)}", kind="argument"
+            )
 
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Run the kernel once and wait. Pass arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
@@ -273,45 +290,54 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None:
             self._reload_if_changed()
-        if knows_torch():
-            given, arguments = _without_torch(given, arguments)
-        filled: list[Filled] = []
-        if stand_for_others(self._special_names, given, arguments):
-            given, arguments, filled = resolved(self, given, arguments)
+        if is_torch_loaded():
+            given, arguments = _convert_torch(given, arguments)
+        writebacks: list[Writeback] = []
+        if needs_resolution(self._indirect_names, given, arguments):
+            given, arguments, writebacks = resolve_arguments(self, given, arguments)
         if self._first_output is None:
-            self._run(given, arguments, filled)
+            self._run(given, arguments, writebacks)
             return None
         arguments = {**(given or {}), **arguments}
-        every = self._completed(arguments)
-        self._check_shapes(every)
-        self._run(None, every, filled)
-        made = {key: every[key] for key in self._results if key not in arguments}
-        return next(iter(made.values())) if len(made) == 1 else made or None
+        all_arguments = self._add_omitted_arguments(arguments)
+        self._check_shapes(all_arguments)
+        self._run(None, all_arguments, writebacks)
+        returned = {key: all_arguments[key] for key in self._results if key not in arguments}
+        return next(iter(returned.values())) if len(returned) == 1 else returned or None
 
-    def _run(self, given: Mapping[str, Any] | None, arguments: Mapping[str, Any], filled: Iterable[Filled]) -> None:
+    def _run(
+        self, given: Mapping[str, Any] | None, arguments: Mapping[str, Any], writebacks: Iterable[Writeback]
+    ) -> None:
         try:
             self.run(**arguments) if given is None else self.run(given, **arguments)
         except OutOfBoundsError:  # the results are complete
-            for one in filled:
-                one.copy_back()
+            for writeback in writebacks:
+                writeback.copy_back()
             raise
-        for one in filled:
-            one.copy_back()
+        for writeback in writebacks:
+            writeback.copy_back()
 
-    def _completed(self, every: dict[str, Any]) -> dict[str, Any]:
+    def _add_omitted_arguments(self, all_arguments: dict[str, Any]) -> dict[str, Any]:
         """Add the outputs and the thread count that a call to a from_body kernel omits."""
-        every = {**every, **{key: _empty(*result) for key, result in self._results.items() if key not in every}}
-        if self._first_output in every and "threads" not in every and "groups" not in every:
-            every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))
-        return every
+        all_arguments = {
+            **all_arguments,
+            **{key: _allocate_output(*result) for key, result in self._results.items() if key not in all_arguments},
+        }
+        if self._first_output in all_arguments and "threads" not in all_arguments and "groups" not in all_arguments:
+            all_arguments["threads"] = int(np.prod(np.shape(all_arguments[self._first_output]), dtype=np.int64))
+        return all_arguments
 
-    def _variant(self, local_size: Any, spec: Mapping[str, Any], macros: Mapping[str, Any]) -> Kernel:
+    def _build_variant(self, local_size: Any, spec: Mapping[str, Any], macros: Mapping[str, Any]) -> Kernel:
         """Return a kernel built from the same source with different constants, macros and, if given, a different local size."""
-        given = {**self._given, "spec": {**self._given["spec"], **spec}, "macros": {**self._given["macros"], **macros}}
-        given |= {} if local_size is None else {"local_size": local_size}
-        made = Kernel(self.source if given["spirv"] is None else None, self._on, **given)
-        made._shapes, made._results, made._first_output = self._shapes, self._results, self._first_output
-        return made
+        build_options = {
+            **self._build_options,
+            "spec": {**self._build_options["spec"], **spec},
+            "macros": {**self._build_options["macros"], **macros},
+        }
+        build_options |= {} if local_size is None else {"local_size": local_size}
+        kernel = Kernel(self.source if build_options["spirv"] is None else None, self._target_context, **build_options)
+        kernel._shapes, kernel._results, kernel._first_output = self._shapes, self._results, self._first_output
+        return kernel
 
     def bind(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> BoundKernel:
         """Return a BoundKernel for command lists: Tensors and push constants as in a call, and threads= or groups=.
@@ -319,10 +345,10 @@ class Kernel(_pumice.Kernel):
         Raise BindingError for unknown, missing or invalid arguments."""
         if self._file is not None:
             self._reload_if_changed()
-        if knows_torch():
-            given, arguments = _without_torch(given, arguments)
-        if stand_for_others(self._special_names, given, arguments):
-            given, arguments, _ = resolved(self, given, arguments)
+        if is_torch_loaded():
+            given, arguments = _convert_torch(given, arguments)
+        if needs_resolution(self._indirect_names, given, arguments):
+            given, arguments, _ = resolve_arguments(self, given, arguments)
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)
@@ -334,9 +360,11 @@ class Kernel(_pumice.Kernel):
         arguments in a dict, for names that are keywords of this call. Raise BindingError like bind, InputError for runs below 1,
         UnsupportedError for a queue without timestamps.
         """
-        from .kernel_times import times_of
+        from .kernel_times import measure_kernel_times
 
-        return times_of(self, self._on, (plain_arguments(given or {}), plain_arguments(arguments)), runs)
+        return measure_kernel_times(
+            self, self._target_context, (convert_torch_arguments(given or {}), convert_torch_arguments(arguments)), runs
+        )
 
     def tune(
         self,
@@ -371,12 +399,14 @@ class Kernel(_pumice.Kernel):
         Raise InputError for invalid configurations and arguments, or listing all variants if all are rejected; BindingError for arguments
         that do not fit; UnsupportedError for a queue without timestamps.
         """
-        from .tuning import Demand, listed, tuned
+        from .tuning import TuningCriteria, expand_configs, tune_kernel
 
         if self._file is not None:
             self._reload_if_changed()
-        demand = Demand(check, tolerance, allow_spills, runs)
-        return tuned(self, self._on, listed(self, configs), arguments, demand, (again, progress))
+        demand = TuningCriteria(check, tolerance, allow_spills, runs)
+        return tune_kernel(
+            self, self._target_context, expand_configs(self, configs), arguments, demand, (again, progress)
+        )
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:
         """Return the driver's statistics of one build: registers, spills, shared memory, assembly.
@@ -390,24 +420,25 @@ class Kernel(_pumice.Kernel):
         return KernelStatistics(self.name, self._driver_record(storage))
 
     def _repr_html_(self) -> str:
-        from ..base.html import html_of
+        from ..base.html import render_html
 
-        return html_of(self)
+        return render_html(self)
 
     def __repr__(self) -> str:
-        if not self._is_made:
+        if not self._is_initialized:
             return "<Kernel, not made>"
         from ..base.html import interface_rows, local_size_text
 
         rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
-        return f"<Kernel '{plain(self.name)}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
+        variants = ", ".join(self.variants)
+        return f"<Kernel '{shorten_printable(self.name)}', local size {local_size_text(self.shader)}, built for {variants}>{rows}"
 
 
-def _without_torch(given: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return plain_arguments(given) if isinstance(given, Mapping) else given, plain_arguments(arguments)
+def _convert_torch(given: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return convert_torch_arguments(given) if isinstance(given, Mapping) else given, convert_torch_arguments(arguments)
 
 
-def _empty(dtype: str, shape: tuple[int, ...]) -> Array:
+def _allocate_output(dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype == "bfloat16":
         import ml_dtypes
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stat_file(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -26,25 +26,25 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 class KernelFile:
     """A kernel's source file and its includes. options: as for Kernel."""
 
-    def __init__(self, path: str, watches: bool, options: dict[str, Any]) -> None:
+    def __init__(self, path: str, watch: bool, options: dict[str, Any]) -> None:
         self._path = path
-        self._watches = watches
+        self._watch = watch
         self._options = {"name": path, **options}
-        self._seen: dict[str, tuple[int, int, int] | None] = {}
+        self._stamps: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
         """Return whether a file's date, size or inode has changed since compilation; always False unless files are
         watched.
         """
-        return self._watches and any(_stamp(path) != stamp for path, stamp in self._seen.items())
+        return self._watch and any(_stat_file(path) != old_stamp for path, old_stamp in self._stamps.items())
 
     def compile(self, kernel: type[_K]) -> _K:
         """Compile the current files. Raise OSError for an unreadable file, and the errors of Kernel."""
         # Take the file's stamp before reading it, so that the next call detects a change made in between.
-        self._seen[self._path] = _stamp(self._path)
+        self._stamps[self._path] = _stat_file(self._path)
         with open(self._path, encoding="utf-8", errors="replace") as file:
             source = file.read()
         folders = [os.fspath(folder) for folder in self._options.get("include_dirs", ())]
         included = _pumice.included_files(source, self._path, dict(self._options.get("includes") or {}), folders)
-        self._seen = {path: _stamp(path) for path in included} | {self._path: self._seen[self._path]}
+        self._stamps = {path: _stat_file(path) for path in included} | {self._path: self._stamps[self._path]}
         return kernel(source, _path=self._path, **self._options)

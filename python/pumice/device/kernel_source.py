@@ -31,10 +31,10 @@ _GLSL_TYPES = {
     "uint8": "uint8_t",
     "bool": "uint8_t",
 }
-_GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOST_ELEMENTS = (1 << 32) - 1  # maximum elements of an array with a known shape, because the body uses uint indices
-_GENERATED = {
+_GLSL_SCALARS = {float: "float", int: "int", bool: "bool"}
+_NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MAX_ELEMENTS = (1 << 32) - 1  # maximum elements of an array with a known shape, because the body uses uint indices
+_GENERATED_NAMES = {
     "i": "the invocation's number",
     "p": "the push constants",
     "threads": "the size of a launch",
@@ -44,7 +44,7 @@ _GENERATED = {
 }
 
 
-class KernelText(NamedTuple):
+class KernelSource(NamedTuple):
     """Kernel source, and defaults for omitted arguments."""
 
     source: str
@@ -53,7 +53,7 @@ class KernelText(NamedTuple):
     first_output: str | None
 
 
-class _Argument(NamedTuple):
+class _KernelArgument(NamedTuple):
     """An argument name passed to from_body, and its type."""
 
     name: str
@@ -62,111 +62,128 @@ class _Argument(NamedTuple):
     shape: tuple[int, ...] | None
 
 
-def _refused(name: str, message: str) -> GraphError:
+def _argument_error(name: str, message: str) -> GraphError:
     return graph_error("argument", name, message)
 
 
 def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused(name, "expected a name of letters, digits and underscores that starts with a letter")
+    if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
+        raise _argument_error(name, "expected a name of letters, digits and underscores that starts with a letter")
     if name.startswith(("gl_", "pm_")):
-        raise _refused(name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made")
+        raise _argument_error(name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made")
     if "__" in name:
-        raise _refused(name, "names with two underscores in a row are reserved in GLSL")
+        raise _argument_error(name, "names with two underscores in a row are reserved in GLSL")
     if is_reserved(name):
-        raise _refused(name, f"'{name}' is a reserved word of GLSL or a type")
+        raise _argument_error(name, f"'{name}' is a reserved word of GLSL or a type")
     if keyword.iskeyword(name):
-        raise _refused(name, f"'{name}' is a keyword of Python")
-    if name in _GENERATED:
-        raise _refused(name, f"'{name}' is taken: it is {_GENERATED[name]}")
+        raise _argument_error(name, f"'{name}' is a keyword of Python")
+    if name in _GENERATED_NAMES:
+        raise _argument_error(name, f"'{name}' is taken: it is {_GENERATED_NAMES[name]}")
 
 
-def _dtype_name(name: str, given: Any) -> str:
-    if given is None:
-        raise _refused(name, "expected a dtype; given None")
-    if isinstance(given, str) and given in ("sfp", "bfloat16"):
-        return str(given)
+def _dtype_name(name: str, description: Any) -> str:
+    if description is None:
+        raise _argument_error(name, "expected a dtype; given None")
+    if isinstance(description, str) and description in ("sfp", "bfloat16"):
+        return str(description)
     try:
-        dtype = str(np.dtype(given).name)
+        dtype = str(np.dtype(description).name)
     except (TypeError, ValueError):
-        dtype = repr(given)
+        dtype = repr(description)
     if dtype not in _GLSL_TYPES:
-        raise _refused(name, f"expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
+        raise _argument_error(name, f"expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
     return dtype
 
 
-def _sizes(name: str, given: Any) -> tuple[int, ...] | None:
-    if given is None:
+def _parse_shape(name: str, description: Any) -> tuple[int, ...] | None:
+    if description is None:
         return None
     try:
-        sizes = tuple(operator.index(n) for n in (given if isinstance(given, Iterable) else (given,)))
+        sizes = tuple(operator.index(n) for n in (description if isinstance(description, Iterable) else (description,)))
     except TypeError:
-        raise _refused(name, f"expected a shape of whole numbers; given {given!r}") from None
+        raise _argument_error(name, f"expected a shape of whole numbers; given {description!r}") from None
     if any(n < 0 for n in sizes):
-        raise _refused(name, f"expected a shape of sizes from 0; given {sizes}")
-    if math.prod(sizes) > _MOST_ELEMENTS:
-        raise _refused(name, f"expected a shape of at most {_MOST_ELEMENTS} elements; given {sizes}")
+        raise _argument_error(name, f"expected a shape of sizes from 0; given {sizes}")
+    if math.prod(sizes) > _MAX_ELEMENTS:
+        raise _argument_error(name, f"expected a shape of at most {_MAX_ELEMENTS} elements; given {sizes}")
     return sizes
 
 
-def _argument(name: str, given: Any) -> _Argument:
+def _parse_argument(name: str, description: Any) -> _KernelArgument:
     _check_name(name)
-    if isinstance(given, type) and given in _GLSL_NUMBERS:
-        return _Argument(name, _GLSL_NUMBERS[given], None, None)
-    dtype, shape = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
-    if isinstance(given, (np.ndarray, Tensor, TensorDesc)):
-        dtype, shape = given.dtype, given.shape
+    if isinstance(description, type) and description in _GLSL_SCALARS:
+        return _KernelArgument(name, _GLSL_SCALARS[description], None, None)
+    dtype, shape = description if isinstance(description, tuple) and len(description) == 2 else (description, None)
+    if isinstance(description, (np.ndarray, Tensor, TensorDesc)):
+        dtype, shape = description.dtype, description.shape
     dtype = _dtype_name(name, dtype)
-    return _Argument(name, _GLSL_TYPES.get(dtype, "sfp"), dtype, _sizes(name, shape))
+    return _KernelArgument(name, _GLSL_TYPES.get(dtype, "sfp"), dtype, _parse_shape(name, shape))
 
 
-def _check_generated_names(arguments: Iterable[_Argument]) -> None:
+def _check_generated_names(arguments: Iterable[_KernelArgument]) -> None:
     """Raise GraphError for a name that clashes with a generated one, such as x_size and x_shape of x."""
-    every = list(arguments)
-    made = {one.name + end: one.name for one in every if one.shape is not None for end in ("_size", "_shape")}
-    for one in every:
-        if one.name in made:
-            raise _refused(one.name, f"'{one.name}' is taken: the shape of '{made[one.name]}' makes it")
+    all_arguments = list(arguments)
+    generated = {
+        argument.name + end: argument.name
+        for argument in all_arguments
+        if argument.shape is not None
+        for end in ("_size", "_shape")
+    }
+    for argument in all_arguments:
+        if argument.name in generated:
+            raise _argument_error(
+                argument.name, f"'{argument.name}' is taken: the shape of '{generated[argument.name]}' makes it"
+            )
 
 
-def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
+def _declarations(inputs: list[_KernelArgument], outputs: list[_KernelArgument]) -> str:
     lines = []
-    arrays = [(one, "readonly " * (one in inputs)) for one in [*inputs, *outputs] if one.dtype]
-    for binding, (one, access) in enumerate(arrays):
-        lines.append(f"layout(binding = {binding}) {access}buffer pm_{one.name} {{ {one.glsl} {one.name}[]; }};")
-        if one.shape is not None:
-            lines.append(f"const uint {one.name}_size = {int(np.prod(one.shape, dtype=np.int64))}u;")
-        if one.shape:
-            sizes = ", ".join(f"{n}u" for n in one.shape)
-            lines.append(f"const uint {one.name}_shape[{len(one.shape)}] = uint[]({sizes});")
-    numbers = [one for one in inputs if not one.dtype]
-    if numbers:
-        members = " ".join(f"{one.glsl.replace('bool', 'uint')} {one.name};" for one in numbers)
+    arrays = [(argument, "readonly " * (argument in inputs)) for argument in [*inputs, *outputs] if argument.dtype]
+    for binding, (argument, access) in enumerate(arrays):
+        lines.append(
+            f"layout(binding = {binding}) {access}buffer pm_{argument.name} {{ {argument.glsl} {argument.name}[]; }};"
+        )
+        if argument.shape is not None:
+            lines.append(f"const uint {argument.name}_size = {int(np.prod(argument.shape, dtype=np.int64))}u;")
+        if argument.shape:
+            sizes = ", ".join(f"{n}u" for n in argument.shape)
+            lines.append(f"const uint {argument.name}_shape[{len(argument.shape)}] = uint[]({sizes});")
+    scalars = [argument for argument in inputs if not argument.dtype]
+    if scalars:
+        members = " ".join(f"{argument.glsl.replace('bool', 'uint')} {argument.name};" for argument in scalars)
         lines.append(f"layout(push_constant) uniform parameter {{ {members} }} p;")
     return "\n".join(lines)
 
 
-def text_of(body: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], header: str) -> KernelText:
+def generate_source(body: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], header: str) -> KernelSource:
     """Return the complete source for a body; for arguments and errors see Kernel.from_body."""
-    read = [_argument(key, given) for key, given in inputs.items()]
-    written = [_argument(key, given) for key, given in outputs.items()]
-    for one in written:
-        if one.dtype is None or one.name in inputs:
-            raise graph_error("output", one.name, "expected an array of a name that no input has")
-    every = [*read, *written]
-    _check_generated_names(every)
-    numbers = "".join(f" const {one.glsl} {one.name} = {one.glsl}(p.{one.name});" for one in read if one.dtype is None)
-    parts = [
-        _declarations(read, written),
+    input_arguments = [_parse_argument(key, description) for key, description in inputs.items()]
+    output_arguments = [_parse_argument(key, description) for key, description in outputs.items()]
+    for argument in output_arguments:
+        if argument.dtype is None or argument.name in inputs:
+            raise graph_error("output", argument.name, "expected an array of a name that no input has")
+    all_arguments = [*input_arguments, *output_arguments]
+    _check_generated_names(all_arguments)
+    scalars = "".join(
+        f" const {argument.glsl} {argument.name} = {argument.glsl}(p.{argument.name});"
+        for argument in input_arguments
+        if argument.dtype is None
+    )
+    sections = [
+        _declarations(input_arguments, output_arguments),
         header,
-        f"void main() {{ const uint i = gl_GlobalInvocationID.x;{numbers}",
+        f"void main() {{ const uint i = gl_GlobalInvocationID.x;{scalars}",
         "#line 1",
         body,
         "}",
     ]
-    return KernelText(
-        "\n".join(part for part in parts if part) + "\n",
-        {one.name: one.shape for one in every if one.shape is not None},
-        {one.name: (str(one.dtype), one.shape) for one in written if one.shape is not None and one.dtype != "sfp"},
-        written[0].name if written else None,
+    return KernelSource(
+        "\n".join(section for section in sections if section) + "\n",
+        {argument.name: argument.shape for argument in all_arguments if argument.shape is not None},
+        {
+            argument.name: (str(argument.dtype), argument.shape)
+            for argument in output_arguments
+            if argument.shape is not None and argument.dtype != "sfp"
+        },
+        output_arguments[0].name if output_arguments else None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._pumice import UnsupportedError
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 
 Number = bool | int | float
 
@@ -47,12 +47,12 @@ class Executable(NamedTuple):
     statistics: tuple[Statistic, ...]
     representations: tuple[Representation, ...]
 
-    def find(self, names: Sequence[str]) -> Number | None:
+    def find(self, patterns: Sequence[str]) -> Number | None:
         """Return the value of the first statistic that matches a pattern, trying the patterns in order; None if none matches."""
-        for name in names:
-            for one in self.statistics:
-                if re.fullmatch(name, one.name.strip(), re.IGNORECASE):
-                    return one.value
+        for name in patterns:
+            for statistic in self.statistics:
+                if re.fullmatch(name, statistic.name.strip(), re.IGNORECASE):
+                    return statistic.value
         return None
 
 
@@ -77,26 +77,30 @@ class KernelStatistics:
         self.refusal: str | None = record["refusal"]
         self._spills: int | None = record["spills"]
         self._spill_bytes: int | None = record["spill_bytes"]
-        self.executables: tuple[Executable, ...] = tuple(_executable(one) for one in record["executables"])
+        self.executables: tuple[Executable, ...] = tuple(
+            _executable(executable) for executable in record["executables"]
+        )
 
-    def _told(self) -> tuple[Executable, ...]:
+    def _require_statistics(self) -> tuple[Executable, ...]:
         if self.refusal is not None:
             raise UnsupportedError(f"kernel '{self.name}': {self.refusal}")
         return self.executables
 
-    def _most(self, names: Sequence[str]) -> Number | None:
-        found = [value for one in self._told() if (value := one.find(names)) is not None]
-        return max(found, default=None)
+    def _max_statistic(self, patterns: Sequence[str]) -> Number | None:
+        values = [
+            value for executable in self._require_statistics() if (value := executable.find(patterns)) is not None
+        ]
+        return max(values, default=None)
 
     @property
     def registers(self) -> Number | None:
         """Registers per invocation (per subgroup on some drivers)."""
-        return self._most(_REGISTERS)
+        return self._max_statistic(_REGISTERS)
 
     @property
     def spills(self) -> int | None:
         """Registers or instructions spilled to memory, or bytes if the driver reports no count."""
-        self._told()
+        self._require_statistics()
         return self._spills
 
     @property
@@ -106,33 +110,33 @@ class KernelStatistics:
         Only the low 32 bits count, which is the addressable range: NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
         that spills 272, and 2^36 for one without spills.
         """
-        self._told()
+        self._require_statistics()
         return self._spill_bytes
 
     @property
     def shared_bytes(self) -> Number | None:
         """Bytes of shared memory per workgroup."""
-        return self._most(_SHARED)
+        return self._max_statistic(_SHARED)
 
     @property
     def occupancy(self) -> Number | None:
         """Maximum resident subgroups per compute unit."""
-        return self._most(_OCCUPANCY)
+        return self._max_statistic(_OCCUPANCY)
 
     @property
     def code_bytes(self) -> Number | None:
         """Size of the machine code in bytes."""
-        return self._most(_CODE)
+        return self._max_statistic(_CODE)
 
     @property
     def instructions(self) -> Number | None:
         """Number of machine instructions."""
-        return self._most(_INSTRUCTIONS)
+        return self._max_statistic(_INSTRUCTIONS)
 
     @property
     def subgroup_size(self) -> int | None:
         """Invocations per subgroup."""
-        return max((one.subgroup_size for one in self._told()), default=0) or None
+        return max((executable.subgroup_size for executable in self._require_statistics()), default=0) or None
 
     def disassembly(self) -> str:
         """Return every text that the driver provides for its programs, each below its name.
@@ -140,10 +144,10 @@ class KernelStatistics:
         Raise UnsupportedError if it provides none.
         """
         texts = [
-            f"// {one.name}: {form.name}\n{form.content}"
-            for one in self._told()
-            for form in one.representations
-            if isinstance(form.content, str)
+            f"// {executable.name}: {representation.name}\n{representation.content}"
+            for executable in self._require_statistics()
+            for representation in executable.representations
+            if isinstance(representation.content, str)
         ]
         if not texts:
             raise UnsupportedError(f"kernel '{self.name}': the driver gives no text of its programs")
@@ -160,12 +164,12 @@ class KernelStatistics:
             "refusal": self.refusal,
             "executables": [
                 {
-                    "name": one.name,
-                    "subgroup_size": one.subgroup_size,
-                    "statistics": {each.name: each.value for each in one.statistics},
-                    "representations": [form.name for form in one.representations],
+                    "name": executable.name,
+                    "subgroup_size": executable.subgroup_size,
+                    "statistics": {statistic.name: statistic.value for statistic in executable.statistics},
+                    "representations": [representation.name for representation in executable.representations],
                 }
-                for one in self.executables
+                for executable in self.executables
             ],
         }
 
@@ -178,25 +182,28 @@ class KernelStatistics:
         ]
         if self.refusal is not None:
             return [*rows, ("driver", self.refusal)]
-        for one in self.executables:
-            rows.append((one.name, one.description))
-            if one.subgroup_size:
-                rows.append(("  subgroup size", str(one.subgroup_size)))
-            rows += [(f"  {each.name}", f"{each.value:,}") for each in one.statistics]
-            rows += [(f"  {form.name}", _size_text(form.content)) for form in one.representations]
+        for executable in self.executables:
+            rows.append((executable.name, executable.description))
+            if executable.subgroup_size:
+                rows.append(("  subgroup size", str(executable.subgroup_size)))
+            rows += [(f"  {statistic.name}", f"{statistic.value:,}") for statistic in executable.statistics]
+            rows += [
+                (f"  {representation.name}", _size_text(representation.content))
+                for representation in executable.representations
+            ]
         return rows
 
     def __repr__(self) -> str:
         rows = self.rows()
-        width = max(len(what) for what, _ in rows)
-        return f"<KernelStatistics of '{plain(self.name)}'>\n" + "\n".join(
-            f"{what:<{width}}  {value}" for what, value in rows
+        width = max(len(label) for label, _ in rows)
+        return f"<KernelStatistics of '{shorten_printable(self.name)}'>\n" + "\n".join(
+            f"{label:<{width}}  {value}" for label, value in rows
         )
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, text_below
+        from ..base.html import table, titled_text
 
-        return text_below(f"Statistics of kernel {self.name}", "") + table(("", ""), self.rows())
+        return titled_text(f"Statistics of kernel {self.name}", "") + table(("", ""), self.rows())
 
 
 def _executable(record: Mapping[str, Any]) -> Executable:
@@ -204,8 +211,8 @@ def _executable(record: Mapping[str, Any]) -> Executable:
         record["name"],
         record["description"],
         record["subgroup_size"],
-        tuple(Statistic(**one) for one in record["statistics"]),
-        tuple(Representation(**one) for one in record["representations"]),
+        tuple(Statistic(**item) for item in record["statistics"]),
+        tuple(Representation(**item) for item in record["representations"]),
     )
 
 

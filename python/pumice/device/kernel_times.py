@@ -11,9 +11,9 @@ import numpy as np
 from .._pumice import CommandList, Context, Tensor, UnsupportedError
 from ..base.element_types import Array
 from ..base.errors import InputError
-from .block_arguments import names_of
+from .block_arguments import get_binding_names
 from .context import tensor
-from .indirect_arguments import resolved, stand_for_others
+from .indirect_arguments import needs_resolution, resolve_arguments
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -44,17 +44,17 @@ class KernelTimes(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts
+        from ..base.html import facts_table
 
-        shown = {
+        summary = {
             "runs": len(self.seconds),
             "min": f"{self.min * 1e6:,.2f} us",
             "median": f"{self.median * 1e6:,.2f} us",
         }
-        return facts("On the device", shown)
+        return facts_table("On the device", summary)
 
 
-def times_of(
+def measure_kernel_times(
     kernel: Kernel, context: Context, arguments: tuple[Mapping[str, Any], Mapping[str, Any]], runs: int
 ) -> KernelTimes:
     """Run a kernel on tensors this many times, after one warm-up run; see Kernel.time.
@@ -64,7 +64,7 @@ def times_of(
     count = operator.index(runs)
     if count < 1:
         raise InputError(f"Kernel.time: runs: expected a number from 1 on, given {runs}")
-    in_dict, by_name = on_device(kernel, context, *arguments)
+    in_dict, by_name = upload_arguments(kernel, context, *arguments)
     commands = CommandList(context)
     commands.dispatch(kernel.bind(in_dict, **by_name))
     commands.commit(timing=True)
@@ -79,22 +79,22 @@ def times_of(
     return KernelTimes(tuple(seconds))
 
 
-def on_device(
+def upload_arguments(
     kernel: Kernel, context: Context, in_dict: Mapping[str, Any], by_name: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Convert a call's arguments for bind: host arrays of buffers are copied to the device, in the shader's layout."""
-    if stand_for_others(kernel._special_names, in_dict, by_name):
-        resolved_dict, by_name, _ = resolved(kernel, in_dict, by_name)
+    if needs_resolution(kernel._indirect_names, in_dict, by_name):
+        resolved_dict, by_name, _ = resolve_arguments(kernel, in_dict, by_name)
         in_dict = resolved_dict or {}
-    buffers = {name for one in kernel.shader.interface["bindings"] for name in names_of(one)}
+    buffers = {name for binding in kernel.shader.interface["bindings"] for name in get_binding_names(binding)}
 
-    def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def upload_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: _tensor(given, context) if name in buffers and isinstance(given, np.ndarray) else given
-            for name, given in arguments.items()
+            name: _tensor(value, context) if name in buffers and isinstance(value, np.ndarray) else value
+            for name, value in arguments.items()
         }
 
-    return copied(in_dict), copied(by_name)
+    return upload_arrays(in_dict), upload_arrays(by_name)
 
 
 def _tensor(array: Array, context: Context) -> Tensor:

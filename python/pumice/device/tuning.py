@@ -17,20 +17,28 @@ import pumice._pumice as _pumice
 
 from .._pumice import Context, json_text, sha256
 from ..base.element_types import PRECISIONS
-from ..base.errors import InputError, NotedError
-from ..base.printable_text import plain
-from .tuning_store import Record, config_text, described, device_name, driver_name, read_variant, size_class
+from ..base.errors import InputError, MultilineInputError
+from ..base.printable_text import shorten_printable
+from .tuning_store import (
+    TuningRecord,
+    canonical_config,
+    describe_arguments,
+    device_name,
+    driver_name,
+    read_variant,
+    size_class,
+)
 
 if TYPE_CHECKING:
     from .kernel import Kernel
-    from .tuning_arguments import Call
+    from .tuning_arguments import TuningCall
     from .tuning_measurement import Measurement
 
 Arguments = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 Configs = Mapping[str, Iterable[Any]] | Callable[[], Iterable[Mapping[str, Any]]]
 
 
-class Demand:
+class TuningCriteria:
     """Requirements on variants; see Kernel.tune."""
 
     def __init__(
@@ -42,7 +50,7 @@ class Demand:
         self.runs = runs
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """Describe the demand; two demands with interchangeable stored results have the same text."""
         checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
         return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
@@ -67,31 +75,31 @@ class Tuning:
         self.name = kernel.name
         self.variants = tuple(variants)
         self.measured = measured
-        right = [(one.seconds, i) for i, one in enumerate(variants) if one.seconds is not None]
-        if not right:
-            listed = "".join(f"\n  {_shown(one.config)}: {one.rejected}" for one in variants)
-            raise NotedError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{listed}")
-        position = min(right)[1]
+        accepted = [(variant.seconds, i) for i, variant in enumerate(variants) if variant.seconds is not None]
+        if not accepted:
+            rejections = "".join(f"\n  {_config_label(variant.config)}: {variant.rejected}" for variant in variants)
+            raise MultilineInputError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{rejections}")
+        position = min(accepted)[1]
         self.best: dict[str, Any] = dict(variants[position].config)
-        self.seconds: float = min(right)[0]
+        self.seconds: float = min(accepted)[0]
         self._base = kernel
-        self._made: Kernel | None = None
+        self._best_kernel: Kernel | None = None
 
     @property
     def kernel(self) -> Kernel:
         """Return the kernel of the best configuration, built on first access."""
-        if self._made is None:
-            self._made = variant_of(self._base, self.best)
-        return self._made
+        if self._best_kernel is None:
+            self._best_kernel = build_variant(self._base, self.best)
+        return self._best_kernel
 
     @property
     def rejected(self) -> tuple[Variant, ...]:
         """Return the rejected variants, each with its reason."""
-        return tuple(one for one in self.variants if one.seconds is None)
+        return tuple(variant for variant in self.variants if variant.seconds is None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-compatible values."""
-        variants = [one._asdict() for one in self.variants]
+        variants = [variant._asdict() for variant in self.variants]
         return {
             "kernel": self.name,
             "best": self.best,
@@ -102,58 +110,63 @@ class Tuning:
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return (configuration, time or reason), fastest first, rejected ones last."""
-        ordered = sorted(self.variants, key=lambda one: math.inf if one.seconds is None else one.seconds)
-        return [(_shown(one.config), one.rejected or f"{(one.seconds or 0) * 1e6:,.2f} us") for one in ordered]
+        ordered = sorted(self.variants, key=lambda variant: math.inf if variant.seconds is None else variant.seconds)
+        return [
+            (_config_label(variant.config), variant.rejected or f"{(variant.seconds or 0) * 1e6:,.2f} us")
+            for variant in ordered
+        ]
 
     def __repr__(self) -> str:
         rows = self._rows()
         width = max(len(config) for config, _ in rows)
-        head = f"<Tuning of '{plain(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
-        return head + "".join(f"\n{config:<{width}}  {said}" for config, said in rows)
+        head = f"<Tuning of '{shorten_printable(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
+        return head + "".join(f"\n{config:<{width}}  {result_text}" for config, result_text in rows)
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, text_below
+        from ..base.html import table, titled_text
 
-        return text_below(f"Tuning of kernel {self.name}", "") + table(("variant", "time"), self._rows(), marked=(0,))
+        return titled_text(f"Tuning of kernel {self.name}", "") + table(("variant", "time"), self._rows(), marked=(0,))
 
 
-def _shown(config: Mapping[str, Any]) -> str:
+def _config_label(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
 
 
 # ---- configurations
 
 
-def listed(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
+def expand_configs(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
     """Return every configuration of a grid or callable, without duplicates. Raise InputError for an invalid or unknown one."""
     if isinstance(configs, Mapping):
         for name, values in configs.items():
             if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
                 raise InputError(f"Kernel.tune: configs['{name}']: expected a list of values; given {values!r}")
         grid = [list(values) for values in configs.values()]
-        every: Iterable[Any] = (dict(zip(configs, point, strict=True)) for point in itertools.product(*grid))
+        all_configs: Iterable[Any] = (
+            dict(zip(configs, combination, strict=True)) for combination in itertools.product(*grid)
+        )
     elif callable(configs):
-        every = configs()
+        all_configs = configs()
     else:
         raise InputError(
             f"Kernel.tune: configs: expected a dict of lists or a callable; given {type(configs).__name__}"
         )
-    plain = [_plain(one) for one in every]
-    if not plain:
+    normalized = [_normalize_config(candidate) for candidate in all_configs]
+    if not normalized:
         raise InputError("Kernel.tune: configs: expected a variant at least; given none")
-    for name in dict.fromkeys(name for one in plain for name in one):
-        _check_known(kernel, name)
-    return list({config_text(one): one for one in plain}.values())
+    for name in dict.fromkeys(name for candidate in normalized for name in candidate):
+        _check_name_in_source(kernel, name)
+    return list({canonical_config(candidate): candidate for candidate in normalized}.values())
 
 
-def _plain(config: Any) -> dict[str, Any]:
+def _normalize_config(config: Any) -> dict[str, Any]:
     """Return a configuration with JSON-compatible values."""
     if not isinstance(config, Mapping):
         raise InputError(f"Kernel.tune: configs: expected dicts; given {type(config).__name__}")
-    return {str(name): _plain_value(name, value) for name, value in config.items()}
+    return {str(name): _normalize_value(name, value) for name, value in config.items()}
 
 
-def _plain_value(name: str, value: Any) -> Any:
+def _normalize_value(name: str, value: Any) -> Any:
     if name == "precision" and value not in PRECISIONS:
         raise InputError(f"Kernel.tune: precision: expected one of {', '.join(PRECISIONS)}; given {value!r}")
     if name == "local_size":
@@ -168,155 +181,176 @@ def _plain_value(name: str, value: Any) -> Any:
     return value
 
 
-def _constants(kernel: Kernel) -> set[str]:
-    return {one["name"] for one in kernel.shader.interface["spec_constants"]}
+def _spec_constant_names(kernel: Kernel) -> set[str]:
+    return {constant["name"] for constant in kernel.shader.interface["spec_constants"]}
 
 
-def _check_known(kernel: Kernel, name: str) -> None:
+def _check_name_in_source(kernel: Kernel, name: str) -> None:
     """Raise InputError for a name that is not in the source: its variants would be the same program and differ only by noise."""
-    if name == "precision" and isinstance(kernel._given["options"], _pumice.ShaderOptions):
+    if name == "precision" and isinstance(kernel._build_options["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
-    known = name in ("precision", "local_size") or name in _constants(kernel)
-    if not known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:
-        expected = ", ".join([*sorted(_constants(kernel)), "local_size", "precision"])
+    is_known = name in ("precision", "local_size") or name in _spec_constant_names(kernel)
+    if not is_known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:
+        expected = ", ".join([*sorted(_spec_constant_names(kernel)), "local_size", "precision"])
         raise InputError(
             f"Kernel.tune: '{name}': expected a specialization constant or another of {expected}, or a macro that the text names"
         )
 
 
-def variant_of(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
+def build_variant(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
     """Return the kernel for a configuration. Raise the errors of Kernel if it cannot be built."""
-    constants = _constants(kernel)
-    rest = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
-    spec = {name: value for name, value in rest.items() if name in constants}
-    macros = {name: value for name, value in rest.items() if name not in constants}
-    return kernel._variant(config.get("local_size"), spec, macros)
+    constants = _spec_constant_names(kernel)
+    constants_and_macros = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
+    spec = {name: value for name, value in constants_and_macros.items() if name in constants}
+    macros = {name: value for name, value in constants_and_macros.items() if name not in constants}
+    return kernel._build_variant(config.get("local_size"), spec, macros)
 
 
-def _text_of(kernel: Kernel) -> str:
+def _hash_sources(kernel: Kernel) -> str:
     """Return a hash of everything that a kernel is built from, except what a configuration changes."""
-    given = kernel._given
-    path, includes = given["_path"] or kernel.name, dict(given["includes"] or {})
-    folders = [str(folder) for folder in given["include_dirs"]]
-    built_of = ("macros", "spec", "includes", "options", "debug", "local_size")
-    parts = [kernel.source, kernel.shader.preamble, *(repr(given[name]) for name in built_of)]
-    read = [json_text(parts).encode(), *([given["spirv"]] if given["spirv"] else [])]
+    options = kernel._build_options
+    path, includes = options["_path"] or kernel.name, dict(options["includes"] or {})
+    folders = [str(folder) for folder in options["include_dirs"]]
+    option_names = ("macros", "spec", "includes", "options", "debug", "local_size")
+    key_fields = [kernel.source, kernel.shader.preamble, *(repr(options[name]) for name in option_names)]
+    contents = [json_text(key_fields).encode(), *([options["spirv"]] if options["spirv"] else [])]
     if "#include" in kernel.source:
-        found = _pumice.included_files(kernel.source, path, includes, folders)
-        read += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in found]
-    return sha256(json_text([sha256(one) for one in read]).encode())
+        included = _pumice.included_files(kernel.source, path, includes, folders)
+        contents += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in included]
+    return sha256(json_text([sha256(content) for content in contents]).encode())
 
 
 # ---- stored and new measurements
 
 
-class _Search:
+class _TuningRun:
     """One call to Kernel.tune."""
 
-    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: Demand) -> None:
+    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: TuningCriteria) -> None:
         self._kernel = kernel
         self._context = context
         self._arguments = arguments
         self._demand = demand
         info = context.info
-        self._subject = (device_name(info), driver_name(info), _text_of(kernel), demand.text)
-        self._made: Measurement | None = None
+        self._subject = (device_name(info), driver_name(info), _hash_sources(kernel), demand.description)
+        self._lazy_measurement: Measurement | None = None
 
     @property
     def measured(self) -> int:
         """Return the number of variants that were run or built."""
-        return self._made.count if self._made else 0
+        return self._lazy_measurement.count if self._lazy_measurement else 0
 
-    def _given(self, config: dict[str, Any]) -> dict[str, Any]:
+    def _make_arguments(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments for a variant. Raise InputError if they are no dict, or if a precision applies to no array."""
-        given = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
-        if not isinstance(given, Mapping):
-            raise InputError(f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {given!r}")
-        every = self._kernel._completed(dict(given))
-        if config.get("precision") is not None and not self._call(config, every).followers:
+        call_arguments = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
+        if not isinstance(call_arguments, Mapping):
+            raise InputError(
+                f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {call_arguments!r}"
+            )
+        all_arguments = self._kernel._add_omitted_arguments(dict(call_arguments))
+        if config.get("precision") is not None and not self._make_call(config, all_arguments).precision_arrays:
             raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
-        return every
+        return all_arguments
 
-    def _call(self, config: dict[str, Any], every: dict[str, Any]) -> Call:
-        from .tuning_arguments import Call
+    def _make_call(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> TuningCall:
+        from .tuning_arguments import TuningCall
 
         bindings = self._kernel.shader.interface["bindings"]
-        return Call(self._kernel.source, bindings, self._context, every, config.get("precision"))
+        return TuningCall(self._kernel.source, bindings, self._context, all_arguments, config.get("precision"))
 
-    def _known(self, config: dict[str, Any], every: dict[str, Any]) -> Record | None:
-        known = read_variant(self._subject, described(every, size_class), config)
-        return None if known is None else known._replace(config=config)
+    def _read_stored(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> TuningRecord | None:
+        stored = read_variant(self._subject, describe_arguments(all_arguments, size_class), config)
+        return None if stored is None else stored._replace(config=config)
 
     @property
     def _measurement(self) -> Measurement:
-        if self._made is None:
+        if self._lazy_measurement is None:
             from .tuning_measurement import Measurement
 
             kernel, is_same = self._kernel, not callable(self._arguments)
-            self._made = Measurement(
-                (kernel.name, *self._subject), self._context, self._demand, is_same, lambda one: variant_of(kernel, one)
+            self._lazy_measurement = Measurement(
+                (kernel.name, *self._subject),
+                self._context,
+                self._demand,
+                is_same,
+                lambda one: build_variant(kernel, one),
             )
-        return self._made
+        return self._lazy_measurement
 
-    def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[Record]:
+    def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[TuningRecord]:
         """Return the variants' records from the store; measure and store the missing ones."""
-        found: list[Record] = []
-        every: dict[str, Any] | None = None  # arguments for the first variant without a record
+        records_so_far: list[TuningRecord] = []
+        all_arguments: dict[str, Any] | None = None  # arguments for the first variant without a record
         for config in configs:
-            every = self._given(config)
-            known = None if again else self._known(config, every)
-            if known is None:
+            all_arguments = self._make_arguments(config)
+            stored = None if again else self._read_stored(config, all_arguments)
+            if stored is None:
                 break
-            found.append(known)
-            every = None
-        return found if every is None else self._with_rest(found, configs, every, again, progress)
+            records_so_far.append(stored)
+            all_arguments = None
+        return (
+            records_so_far
+            if all_arguments is None
+            else self._measure_remaining(records_so_far, configs, all_arguments, again, progress)
+        )
 
-    def _with_rest(
-        self, found: list[Record], configs: list[dict[str, Any]], first: dict[str, Any], again: bool, progress: bool
-    ) -> list[Record]:
+    def _measure_remaining(
+        self,
+        records_so_far: list[TuningRecord],
+        configs: list[dict[str, Any]],
+        first_arguments: dict[str, Any],
+        again: bool,
+        progress: bool,
+    ) -> list[TuningRecord]:
         from ..base.progress import Progress
 
-        given: dict[str, Any] | None = first
+        next_arguments: dict[str, Any] | None = first_arguments
         with Progress("variants", progress) as bar:
-            for config in configs[len(found) :]:
-                bar(len(found), len(configs))
-                every = self._given(config) if given is None else given
-                given = None
-                known = None if again else self._known(config, every)
-                found.append(known or self._measurement.of(config, self._call(config, every)))
-        return found
+            for config in configs[len(records_so_far) :]:
+                bar(len(records_so_far), len(configs))
+                all_arguments = self._make_arguments(config) if next_arguments is None else next_arguments
+                next_arguments = None
+                stored = None if again else self._read_stored(config, all_arguments)
+                records_so_far.append(
+                    stored or self._measurement.measure(config, self._make_call(config, all_arguments))
+                )
+        return records_so_far
 
-    def proved(self, record: Record) -> Record:
+    def recheck_if_needed(self, record: TuningRecord) -> TuningRecord:
         """Return the record, after checking the variant again if it was checked only with other sizes of the same class."""
-        every = self._given(record.config)
-        if self._demand.check is None or described(every, str) in record.calls:
+        all_arguments = self._make_arguments(record.config)
+        if self._demand.check is None or describe_arguments(all_arguments, str) in record.calls:
             return record
-        return self._measurement.checked(record, self._call(record.config, every))
+        return self._measurement.recheck(record, self._make_call(record.config, all_arguments))
 
 
-def tuned(
+def tune_kernel(
     kernel: Kernel,
     context: Context,
     configs: list[dict[str, Any]],
     arguments: Arguments,
-    demand: Demand,
-    shown: tuple[bool, bool],
+    demand: TuningCriteria,
+    flags: tuple[bool, bool],
 ) -> Tuning:
     """Measure the configurations without stored results, and choose; see Kernel.tune. shown: (again, progress)."""
     if operator.index(demand.runs) < 1:
         raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {demand.runs}")
     if demand.tolerance is not None and not 0 <= demand.tolerance < math.inf:
         raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {demand.tolerance}")
-    search = _Search(kernel, context, arguments, demand)
-    found = search.records(configs, *shown)
-    while (best := _best(found)) is not None:
-        checked = search.proved(found[best])
-        found[best] = checked
-        if checked.seconds is not None:
+    search = _TuningRun(kernel, context, arguments, demand)
+    measured_records = search.records(configs, *flags)
+    while (best := _find_fastest(measured_records)) is not None:
+        rechecked = search.recheck_if_needed(measured_records[best])
+        measured_records[best] = rechecked
+        if rechecked.seconds is not None:
             break
-    return Tuning(kernel, [Variant(one.config, one.seconds, one.rejected) for one in found], search.measured)
+    return Tuning(
+        kernel,
+        [Variant(variant.config, variant.seconds, variant.rejected) for variant in measured_records],
+        search.measured,
+    )
 
 
-def _best(found: list[Record]) -> int | None:
-    right = [(one.seconds, i) for i, one in enumerate(found) if one.seconds is not None]
-    return min(right)[1] if right else None
+def _find_fastest(measured_records: list[TuningRecord]) -> int | None:
+    accepted = [(one.seconds, i) for i, one in enumerate(measured_records) if one.seconds is not None]
+    return min(accepted)[1] if accepted else None

@@ -11,17 +11,17 @@ import numpy as np
 from .._pumice import Context, Tensor
 from ..base.element_types import Array
 from ..base.errors import InputError
-from .block_arguments import names_of
+from .block_arguments import get_binding_names
 from .context import tensor
-from .tuning_store import arrays_of
+from .tuning_store import select_arrays
 
-LAUNCH = ("threads", "groups")
+LAUNCH_ARGUMENTS = ("threads", "groups")
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # Square root of each type's machine epsilon.
 _TOLERANCES = {"float64": 1.5e-8, "float32": 3.5e-4, "float16": 3.2e-2, "bfloat16": 9e-2}
 
 
-class Call:
+class TuningCall:
     """The arguments for one variant. The caller's arrays and tensors are not modified."""
 
     def __init__(
@@ -36,104 +36,115 @@ class Call:
         self._source = source
         self._context = context
         self.arguments = dict(arguments)
-        self._written = [one["name"] for one in bindings if one["access"] != "read"]
-        self._names = {name for one in bindings for name in names_of(one)}
+        self._written = [binding["name"] for binding in bindings if binding["access"] != "read"]
+        self._buffer_names = {name for binding in bindings for name in get_binding_names(binding)}
         self._precision = precision
-        self.followers = self._following() if precision is not None else set()
+        self.precision_arrays = self._find_precision_arrays() if precision is not None else set()
 
-    def _following(self) -> set[str]:
+    def _find_precision_arrays(self) -> set[str]:
         """Return the float arrays bound to buffers of the storage type, to which a precision applies."""
         return {
             name
-            for name, value in arrays_of(self.arguments).items()
-            if name in self._names
+            for name, value in select_arrays(self.arguments).items()
+            if name in self._buffer_names
             and str(value.dtype) in PRECISIONS.values()
             and re.search(rf"\bsfp\w*\s+{re.escape(name)}\s*\[", self._source)
         }
 
-    def host(self) -> dict[str, Any]:
+    def make_reference_arguments(self) -> dict[str, Any]:
         """Return copies of the arrays, and the numbers, as arguments for a reference."""
         return {
             name: np.array(value.numpy() if isinstance(value, Tensor) else value)
             if isinstance(value, (np.ndarray, Tensor))
             else value
             for name, value in self.arguments.items()
-            if name not in LAUNCH
+            if name not in LAUNCH_ARGUMENTS
         }
 
-    def copies(self) -> dict[str, Any]:
+    def copy_arguments(self) -> dict[str, Any]:
         """Return copies of arrays and tensors, converted to the precision if there is one, and other arguments unchanged."""
         return {name: self._copy(name, value) for name, value in self.arguments.items()}
 
     def _copy(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):  # the members of a block
-            return {member: self._copy("", one) for member, one in value.items()}
+            return {member: self._copy("", item) for member, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._copy("", one) for one in value]
-        if name in LAUNCH or not isinstance(value, (np.ndarray, Tensor)):
+            return [self._copy("", item) for item in value]
+        if name in LAUNCH_ARGUMENTS or not isinstance(value, (np.ndarray, Tensor)):
             return value
         array = value.numpy() if isinstance(value, Tensor) else np.array(value)
-        if self._precision is not None and name in self.followers:
+        if self._precision is not None and name in self.precision_arrays:
             array = array.astype(_dtype(PRECISIONS[self._precision]))
         return tensor(array, context=self._context) if isinstance(value, Tensor) else array
 
-    def expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
+    def compute_expected(self, reference: Callable[..., Any]) -> dict[str, Array]:
         """Return the reference's results by buffer name. Raise InputError if they are invalid."""
-        told = reference(**self.host())
-        if not isinstance(told, Mapping):
+        reference_results = reference(**self.make_reference_arguments())
+        if not isinstance(reference_results, Mapping):
             if len(self._written) != 1:
                 raise InputError(
                     f"Kernel.tune: check: expected a dict with some of {', '.join(self._written)}; given one value"
                 )
-            told = {self._written[0]: told}
-        arrays = {name: np.asarray(value) for name, value in told.items()}
+            reference_results = {self._written[0]: reference_results}
+        arrays = {name: np.asarray(value) for name, value in reference_results.items()}
         if not arrays:
             raise InputError("Kernel.tune: check: expected an array at least; given an empty dict")
         for name, array in arrays.items():
-            given = self.arguments.get(name)
-            if name in LAUNCH or not isinstance(given, (np.ndarray, Tensor)):
+            argument = self.arguments.get(name)
+            if name in LAUNCH_ARGUMENTS or not isinstance(argument, (np.ndarray, Tensor)):
                 raise InputError(f"Kernel.tune: check: '{name}' is no array of the kernel's call")
-            if array.shape != tuple(given.shape):
+            if array.shape != tuple(argument.shape):
                 raise InputError(
-                    f"Kernel.tune: check: '{name}': expected shape {tuple(given.shape)}; given {array.shape}"
+                    f"Kernel.tune: check: '{name}': expected shape {tuple(argument.shape)}; given {array.shape}"
                 )
         return arrays
 
-    def difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
+    def describe_difference(self, name: str, result: Array, expected: Array, tolerance: float | None) -> str:
         """Describe how a result differs from the expected one; "" if it is correct."""
         dtype = self.arguments[name].dtype
         if dtype.names:
             fields = ((field, str(dtype[field].base)) for field in dtype.names)
-            said = (
-                difference(f"{name}.{field}", result[field], expected[field], _allowed(kind, tolerance))
+            messages = (
+                describe_difference(
+                    f"{name}.{field}", result[field], expected[field], _tolerance_or_default(kind, tolerance)
+                )
                 for field, kind in fields
             )
-            return next((one for one in said if one), "")
-        return difference(name, result, expected, _allowed(str(dtype), tolerance))
+            return next((message for message in messages if message), "")
+        return describe_difference(name, result, expected, _tolerance_or_default(str(dtype), tolerance))
 
 
-def _allowed(dtype: str, tolerance: float | None) -> float:
-    return tolerance_of(dtype) if tolerance is None else tolerance
+def _tolerance_or_default(dtype: str, tolerance: float | None) -> float:
+    return get_default_tolerance(dtype) if tolerance is None else tolerance
 
 
-def tolerance_of(dtype: str) -> float:
+def get_default_tolerance(dtype: str) -> float:
     """Return the default tolerance for rounding in sums of this dtype, relative to the largest value; 0 for integers."""
     return _TOLERANCES.get(dtype, 0.0)
 
 
-def difference(name: str, result: Array, expected: Array, allowed: float) -> str:
+def describe_difference(name: str, result: Array, expected: Array, allowed: float) -> str:
     """Describe how an array differs from the expected one; "" if by at most `allowed` of the largest value."""
-    wide = [np.asarray(one, np.float64) for one in (result, expected)]
+    as_float64 = [np.asarray(operand, np.float64) for operand in (result, expected)]
     if not allowed:
-        wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(wide[0]) & np.isnan(wide[1])))))
-        return f"'{name}' differs in {wrong:,} of {expected.size:,} elements" if wrong else ""
-    finite = [np.isfinite(one) for one in wide]
-    odd_result, odd_expected = (np.where(ok, 0.0, one) for ok, one in zip(finite, wide, strict=True))
-    if not np.array_equal(odd_result, odd_expected, equal_nan=True):
+        num_wrong = int(np.count_nonzero(~((result == expected) | (np.isnan(as_float64[0]) & np.isnan(as_float64[1])))))
+        return f"'{name}' differs in {num_wrong:,} of {expected.size:,} elements" if num_wrong else ""
+    finite = [np.isfinite(operand) for operand in as_float64]
+    nonfinite_result, nonfinite_expected = (
+        np.where(ok, 0.0, operand) for ok, operand in zip(finite, as_float64, strict=True)
+    )
+    if not np.array_equal(nonfinite_result, nonfinite_expected, equal_nan=True):
         return f"'{name}' has NaN or infinity at other places than the reference"
-    both = finite[0] & finite[1]
-    scale = float(np.max(np.abs(wide[1]), where=both, initial=0.0)) or 1.0
-    error = float(np.max(np.abs(wide[0] - wide[1], where=both, out=np.zeros_like(wide[0])), initial=0.0)) / scale
+    both_finite = finite[0] & finite[1]
+    scale = float(np.max(np.abs(as_float64[1]), where=both_finite, initial=0.0)) or 1.0
+    error = (
+        float(
+            np.max(
+                np.abs(as_float64[0] - as_float64[1], where=both_finite, out=np.zeros_like(as_float64[0])), initial=0.0
+            )
+        )
+        / scale
+    )
     return "" if error <= allowed else f"'{name}' differs by {error:.2g} of its largest value; {allowed:.2g} is allowed"
 
 

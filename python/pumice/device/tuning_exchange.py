@@ -6,14 +6,14 @@ import json
 import os
 from typing import Any, NamedTuple
 
+from ..base.atomic_files import write_text_atomic
 from ..base.errors import InputError
-from ..base.atomic_files import write_whole
-from .tuning_store import Record, config_text, read, record_from, records, write
+from .tuning_store import TuningRecord, canonical_config, iterate_records, parse_record, read_record, write_record
 
 _FORMAT = "pumice tuning 1"
 
 
-class Group(NamedTuple):
+class TuningGroup(NamedTuple):
     """The variants of one kernel for one class of arrays on one device, and the best of them (None: all rejected)."""
 
     kernel: str
@@ -26,19 +26,33 @@ class Group(NamedTuple):
     seconds: float | None
 
 
-def groups() -> list[Group]:
+def group_records() -> list[TuningGroup]:
     """Group the store by kernel source, class of arrays, device, driver and demand."""
-    found: dict[tuple[str, ...], list[Record]] = {}
-    for one in records():
-        found.setdefault((one.kernel, one.device, one.driver, one.shapes, one.text, one.demand), []).append(one)
-    made = []
-    for key, members in sorted(found.items()):
-        right = [(one.seconds, config_text(one.config), one.config) for one in members if one.seconds is not None]
-        seconds, _, best = min(right) if right else (None, "", None)
+    records_by_key: dict[tuple[str, ...], list[TuningRecord]] = {}
+    for stored_record in iterate_records():
+        records_by_key.setdefault(
+            (
+                stored_record.kernel,
+                stored_record.device,
+                stored_record.driver,
+                stored_record.shapes,
+                stored_record.text,
+                stored_record.demand,
+            ),
+            [],
+        ).append(stored_record)
+    result = []
+    for key, members in sorted(records_by_key.items()):
+        accepted = [
+            (stored_record.seconds, canonical_config(stored_record.config), stored_record.config)
+            for stored_record in members
+            if stored_record.seconds is not None
+        ]
+        seconds, _, best = min(accepted) if accepted else (None, "", None)
         kernel, device, driver, shapes, *_ = key
-        counts = (len(members), len(members) - len(right))
-        made.append(Group(kernel, device, driver, shapes, *counts, best, seconds))
-    return made
+        counts = (len(members), len(members) - len(accepted))
+        result.append(TuningGroup(kernel, device, driver, shapes, *counts, best, seconds))
+    return result
 
 
 def export_tuning(path: str | os.PathLike[str]) -> int:
@@ -46,9 +60,9 @@ def export_tuning(path: str | os.PathLike[str]) -> int:
 
     The file is replaced atomically. Raise OSError if it cannot be written.
     """
-    every = [record._asdict() for record in records()]
-    write_whole(path, json.dumps({"format": _FORMAT, "records": every}, indent=1) + "\n")
-    return len(every)
+    all_records = [record._asdict() for record in iterate_records()]
+    write_text_atomic(path, json.dumps({"format": _FORMAT, "records": all_records}, indent=1) + "\n")
+    return len(all_records)
 
 
 def import_tuning(path: str | os.PathLike[str]) -> int:
@@ -59,24 +73,28 @@ def import_tuning(path: str | os.PathLike[str]) -> int:
     without a store (PUMICE_NO_CACHE, or an unwritable folder).
     """
     with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
+        json_source = file.read()
     try:
-        given = json.loads(text)
+        document = json.loads(json_source)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{os.fspath(path)}: expected a file of export_tuning; it is not JSON: {error}") from None
-    if not isinstance(given, dict) or given.get("format") != _FORMAT or not isinstance(given.get("records"), list):
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != _FORMAT
+        or not isinstance(document.get("records"), list)
+    ):
         raise InputError(f"{os.fspath(path)}: expected a file of export_tuning, with format '{_FORMAT}'")
-    taken = [record_from(one) for one in given["records"]]
-    for position, one in enumerate(taken):
-        if one is None:
+    imported = [parse_record(stored_record) for stored_record in document["records"]]
+    for position, stored_record in enumerate(imported):
+        if stored_record is None:
             raise InputError(f"{os.fspath(path)}: record {position}: expected what export_tuning writes of a variant")
-    return sum(_take(one) for one in taken if one is not None)
+    return sum(_import_record(stored_record) for stored_record in imported if stored_record is not None)
 
 
-def _take(record: Record) -> bool:
-    known = read(record)
-    if known is not None and known.measured >= record.measured:
+def _import_record(record: TuningRecord) -> bool:
+    previous = read_record(record)
+    if previous is not None and previous.measured >= record.measured:
         return False
-    if not write(record):
+    if not write_record(record):
         raise InputError("import_tuning: there is no cache to keep records in: it is turned off, or cannot be written")
     return True

@@ -18,12 +18,12 @@ from .._pumice import (
     UnsupportedError,
 )
 from ..base.element_types import Array
-from .tuning_arguments import Call
-from .tuning_store import Record, arrays_of, described, size_class, write
+from .tuning_arguments import TuningCall
+from .tuning_store import TuningRecord, describe_arguments, select_arrays, size_class, write_record
 
 if TYPE_CHECKING:
     from .kernel import Kernel
-    from .tuning import Demand
+    from .tuning import TuningCriteria
 
 
 class Measurement:
@@ -33,118 +33,122 @@ class Measurement:
         self,
         subject: tuple[str, str, str, str, str],
         context: Context,
-        demand: Demand,
-        is_same: bool,
+        demand: TuningCriteria,
+        same_arguments: bool,
         variant_of: Callable[[dict[str, Any]], Kernel],
     ) -> None:
-        """subject: the fields of a record that identify the kernel, device, driver, source hash and demand. is_same: whether all variants
-        have the same arguments. variant_of: builds the kernel of a configuration.
+        """subject: the fields of a record that identify the kernel, device, driver, source hash and demand. same_arguments: whether all
+        variants have the same arguments. variant_of: builds the kernel of a configuration.
         """
         self._subject = subject
         self._context = context
         self._demand = demand
-        self._is_same = is_same
+        self._same_arguments = same_arguments
         self._variant_of = variant_of
         self._expected: dict[str, Any] | None = None  # reference results, if all variants have the same arguments
         self.count = 0  # variants run or built
 
-    def _blank(self, config: dict[str, Any], call: Call) -> Record:
+    def _new_record(self, config: dict[str, Any], call: TuningCall) -> TuningRecord:
         """Return the record of a variant before its measurement."""
-        every = call.arguments
+        all_arguments = call.arguments
         kernel, device, driver, text, demand = self._subject
-        return Record(
+        return TuningRecord(
             kernel=kernel,
             device=device,
             driver=driver,
             text=text,
             demand=demand,
-            arguments=described(every, size_class),
-            shapes=described(arrays_of(every), size_class),
+            arguments=describe_arguments(all_arguments, size_class),
+            shapes=describe_arguments(select_arrays(all_arguments), size_class),
             config=config,
             seconds=None,
             rejected="",
-            calls=[described(every, str)],
+            calls=[describe_arguments(all_arguments, str)],
             measured=time.time(),
         )
 
-    def of(self, config: dict[str, Any], call: Call) -> Record:
+    def measure(self, config: dict[str, Any], call: TuningCall) -> TuningRecord:
         """Measure a variant, and store and return its record."""
-        blank = self._blank(config, call)
+        record_draft = self._new_record(config, call)
         self.count += 1
         try:
             variant = self._variant_of(config)
         except (ShaderCompileError, UnsupportedError, BindingError) as error:
-            return self._kept(blank, rejected=f"is not built: {_first_line(error)}")
-        from .kernel_times import NoTimeStampsError, times_of
+            return self._store_result(record_draft, rejected=f"is not built: {_first_line(error)}")
+        from .kernel_times import NoTimeStampsError, measure_kernel_times
 
         try:
-            reason = self._fault(variant, call)
+            reason = self._find_rejection(variant, call)
             if reason:
-                return self._kept(blank, rejected=reason)
-            seconds = times_of(variant, self._context, ({}, call.copies()), self._demand.runs).median
+                return self._store_result(record_draft, rejected=reason)
+            seconds = measure_kernel_times(
+                variant, self._context, ({}, call.copy_arguments()), self._demand.runs
+            ).median
         except OutOfMemoryError as error:  # do not store the rejection: there may be enough memory another time
-            return blank._replace(rejected=f"has no memory: {_first_line(error)}")
+            return record_draft._replace(rejected=f"has no memory: {_first_line(error)}")
         except NoTimeStampsError:
             raise
         except UnsupportedError as error:
-            return _not_run(blank, error)
+            return _reject_unrunnable(record_draft, error)
         if seconds <= 0:
-            return blank._replace(rejected="is over before the clock of the device ticks: give it more to do")
-        return self._kept(blank, seconds=seconds)
+            return record_draft._replace(rejected="is over before the clock of the device ticks: give it more to do")
+        return self._store_result(record_draft, seconds=seconds)
 
-    def checked(self, record: Record, call: Call) -> Record:
+    def recheck(self, record: TuningRecord, call: TuningCall) -> TuningRecord:
         """Check a variant with the sizes of this call, and return its record."""
         self.count += 1
         try:
-            wrong = self._wrong(self._variant_of(record.config), call)
+            wrong = self._find_mismatch(self._variant_of(record.config), call)
         except UnsupportedError as error:
-            return _not_run(record, error)
+            return _reject_unrunnable(record, error)
         if wrong:
-            return self._kept(record, seconds=None, rejected=f"is wrong: {wrong}")
-        return self._kept(record, calls=[*record.calls, described(call.arguments, str)])
+            return self._store_result(record, seconds=None, rejected=f"is wrong: {wrong}")
+        return self._store_result(record, calls=[*record.calls, describe_arguments(call.arguments, str)])
 
-    def _kept(self, record: Record, **found: Any) -> Record:
-        made = record._replace(**found)
-        write(made)
-        return made
+    def _store_result(self, record: TuningRecord, **changes: Any) -> TuningRecord:
+        updated = record._replace(**changes)
+        write_record(updated)
+        return updated
 
-    def _fault(self, variant: Kernel, call: Call) -> str:
+    def _find_rejection(self, variant: Kernel, call: TuningCall) -> str:
         """Return why a variant must be rejected; "" if it is valid."""
-        if self._demand.check is not None and (wrong := self._wrong(variant, call)):
+        if self._demand.check is not None and (wrong := self._find_mismatch(variant, call)):
             return f"is wrong: {wrong}"
         if self._demand.allow_spills:
             return ""
         if self._demand.check is None:
-            from .kernel_times import on_device
+            from .kernel_times import upload_arguments
 
-            in_dict, by_name = on_device(variant, self._context, {}, call.copies())
+            in_dict, by_name = upload_arguments(variant, self._context, {}, call.copy_arguments())
             variant.bind(in_dict, **by_name)  # builds the variant for these arrays
         build = next((name for name in variant.variants if name != "fp32"), None)
-        told = variant.statistics(build)
-        spills = told.spills if told.refusal is None else None
+        driver_statistics = variant.statistics(build)
+        spills = driver_statistics.spills if driver_statistics.refusal is None else None
         return f"spills: {spills:,} as the driver counts" if spills else ""
 
-    def _wrong(self, variant: Kernel, call: Call) -> str:
+    def _find_mismatch(self, variant: Kernel, call: TuningCall) -> str:
         assert self._demand.check is not None
         expected = self._expected
         if expected is None:
-            expected = call.expected(self._demand.check)
-            self._expected = expected if self._is_same else None
-        given = call.copies()
+            expected = call.compute_expected(self._demand.check)
+            self._expected = expected if self._same_arguments else None
+        call_arguments = call.copy_arguments()
         try:
-            variant({}, **given)
+            variant({}, **call_arguments)
         except OutOfBoundsError as error:
             return _first_line(error)
-        results = ((name, _host(given[name]), array) for name, array in expected.items())
-        said = (call.difference(name, got, array, self._demand.tolerance) for name, got, array in results)
-        return next((one for one in said if one), "")
+        results = ((name, _to_host_array(call_arguments[name]), array) for name, array in expected.items())
+        differences = (
+            call.describe_difference(name, actual, array, self._demand.tolerance) for name, actual, array in results
+        )
+        return next((difference for difference in differences if difference), "")
 
 
-def _host(given: Any) -> Array:
-    return given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+def _to_host_array(value: Any) -> Array:
+    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _not_run(record: Record, error: UnsupportedError) -> Record:
+def _reject_unrunnable(record: TuningRecord, error: UnsupportedError) -> TuningRecord:
     """Return the record for a variant that fails on the device, for example because the driver aborts its long loops.
 
     It is not stored, because loops for other sizes may complete.

@@ -23,12 +23,12 @@ from .._pumice import (
     write_cache_entry,
 )
 
-_KIND = "tuning"
-_LARGEST_STEP = 256
-_TEXTS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes", "rejected")
+_CACHE_KIND = "tuning"
+_MAX_DIVISOR = 256
+_STRING_FIELDS = ("kernel", "device", "driver", "text", "demand", "arguments", "shapes", "rejected")
 
 
-class Record(NamedTuple):
+class TuningRecord(NamedTuple):
     """The stored result of one variant.
 
     kernel: the kernel's name, for display. device, driver: names and versions. text: SHA-256 of the kernel's source and all build inputs.
@@ -52,32 +52,32 @@ class Record(NamedTuple):
     measured: float
 
     @property
-    def place(self) -> str:
+    def entry_name(self) -> str:
         """The name of the record's cache entry: equal for two records of the same variant."""
-        return place_of(self.subject, self.arguments, self.config)
+        return make_entry_name(self.subject, self.arguments, self.config)
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
-        """The fields that all variants of a kernel on a device share; see `place_of`."""
+        """The fields that all variants of a kernel on a device share; see `make_entry_name`."""
         return self.device, self.driver, self.text, self.demand
 
 
-def config_text(config: dict[str, Any]) -> str:
+def canonical_config(config: dict[str, Any]) -> str:
     """Return a canonical text of a configuration, independent of its order."""
     return json_text(config, sort_keys=True)
 
 
-def place_of(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
+def make_entry_name(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
     """Return the name of a variant's cache entry. subject: device, driver, text and demand."""
-    return f"{_folder_of(subject)}/{sha256(_joined(arguments, config_text(config)))}"
+    return f"{_make_folder_name(subject)}/{sha256(_encode_key(arguments, canonical_config(config)))}"
 
 
 @functools.lru_cache(16)
-def _folder_of(subject: tuple[str, str, str, str]) -> str:
-    return sha256(_joined(*subject))
+def _make_folder_name(subject: tuple[str, str, str, str]) -> str:
+    return sha256(_encode_key(*subject))
 
 
-def _joined(*parts: str) -> bytes:
+def _encode_key(*parts: str) -> bytes:
     return json_text(parts).encode()
 
 
@@ -91,12 +91,12 @@ def size_class(size: int) -> str:
     """
     if size < 1:
         return str(size)
-    return f"{1 << (size - 1).bit_length()}/{min(size & -size, _LARGEST_STEP)}"
+    return f"{1 << (size - 1).bit_length()}/{min(size & -size, _MAX_DIVISOR)}"
 
 
-def described(arguments: Mapping[str, Any], of_size: Callable[[int], str]) -> str:
-    """Describe every argument: arrays by dtype and sizes, integers as sizes, others by their type. of_size: formats a size."""
-    return ", ".join(f"{name}: {_described(arguments[name], of_size)}" for name in sorted(arguments))
+def describe_arguments(arguments: Mapping[str, Any], format_size: Callable[[int], str]) -> str:
+    """Describe every argument: arrays by dtype and sizes, integers as sizes, others by their type. format_size: formats a size."""
+    return ", ".join(f"{name}: {_describe_value(arguments[name], format_size)}" for name in sorted(arguments))
 
 
 @functools.cache
@@ -105,22 +105,22 @@ def _dtype_text(dtype: Any) -> str:
     return str(dtype)
 
 
-def _described(value: Any, of_size: Callable[[int], str]) -> str:
+def _describe_value(value: Any, format_size: Callable[[int], str]) -> str:
     if isinstance(value, (np.ndarray, Tensor)):
-        return f"{_dtype_text(value.dtype)}[{', '.join([of_size(int(size)) for size in value.shape])}]"
+        return f"{_dtype_text(value.dtype)}[{', '.join([format_size(int(size)) for size in value.shape])}]"
     if isinstance(value, Image):
-        return f"image {value.format}[{', '.join(of_size(int(size)) for size in value.shape)}]"
+        return f"image {value.format}[{', '.join(format_size(int(size)) for size in value.shape)}]"
     if isinstance(value, Mapping):
-        return f"({described(value, of_size)})"
+        return f"({describe_arguments(value, format_size)})"
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(_described(one, of_size) for one in value)})"
+        return f"({', '.join(_describe_value(item, format_size) for item in value)})"
     try:
-        return of_size(operator.index(value))
+        return format_size(operator.index(value))
     except TypeError:
         return type(value).__name__
 
 
-def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def select_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the arguments that are arrays."""
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
@@ -138,67 +138,71 @@ def driver_name(info: DeviceInfo) -> str:
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
-def read(wanted: Record) -> Record | None:
+def read_record(key_record: TuningRecord) -> TuningRecord | None:
     """Return the stored record of this variant; None if it is missing, damaged, or belongs to another variant."""
-    return read_variant(wanted.subject, wanted.arguments, wanted.config)
+    return read_variant(key_record.subject, key_record.arguments, key_record.config)
 
 
-def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> Record | None:
-    """Return the record stored under this key, like `read`; see `place_of`."""
+def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> TuningRecord | None:
+    """Return the record stored under this key, like `read_record`; see `make_entry_name`."""
     if not cache_directory():
         return None
-    found = _of_entry(place_of(subject, arguments, config))
-    same = found is not None and (found.subject, found.arguments, found.config) == (subject, arguments, config)
-    return found if same else None
+    stored = _read_entry(make_entry_name(subject, arguments, config))
+    matches = stored is not None and (stored.subject, stored.arguments, stored.config) == (subject, arguments, config)
+    return stored if matches else None
 
 
-def write(record: Record) -> bool:
+def write_record(record: TuningRecord) -> bool:
     """Store a record. Return False if there is no cache or it cannot be written."""
     if not cache_directory():
         return False
-    return write_cache_entry(_KIND, record.place, json_text(record._asdict()).encode())
+    return write_cache_entry(_CACHE_KIND, record.entry_name, json_text(record._asdict()).encode())
 
 
-def records() -> Iterator[Record]:
+def iterate_records() -> Iterator[TuningRecord]:
     """Iterate over all valid records in the store, of all devices and drivers."""
-    for name in cache_entries(_KIND):
-        if (record := _of_entry(name)) is not None and name == record.place:
+    for name in cache_entries(_CACHE_KIND):
+        if (record := _read_entry(name)) is not None and name == record.entry_name:
             yield record
 
 
-def store_folder(record: Record) -> str | None:
+def store_folder(record: TuningRecord) -> str | None:
     """Return the folder of all records of the same device, driver, source and demand; None without a cache."""
     cache = cache_directory()
-    return os.path.join(cache, _KIND, _folder_of(record.subject)) if cache else None
+    return os.path.join(cache, _CACHE_KIND, _make_folder_name(record.subject)) if cache else None
 
 
-def records_beside(record: Record) -> list[Record]:
+def read_sibling_records(record: TuningRecord) -> list[TuningRecord]:
     """Return the store's valid records with the same device, driver, source and demand."""
-    found = (_of_entry(name) for name in cache_entries(_KIND, _folder_of(record.subject)))
-    return [one for one in found if one is not None and one.subject == record.subject]
+    candidates = (_read_entry(name) for name in cache_entries(_CACHE_KIND, _make_folder_name(record.subject)))
+    return [item for item in candidates if item is not None and item.subject == record.subject]
 
 
-def _of_entry(name: str) -> Record | None:
-    entry = read_cache_entry(_KIND, name)
+def _read_entry(name: str) -> TuningRecord | None:
+    entry = read_cache_entry(_CACHE_KIND, name)
     try:
-        return None if entry is None else record_from(parse_json(entry))
+        return None if entry is None else parse_record(parse_json(entry))
     except ValueError:  # written by another version, or not a record
         return None
 
 
-def record_from(given: Any) -> Record | None:
+def parse_record(fields: Any) -> TuningRecord | None:
     """Convert parsed JSON to a record; None if it is invalid."""
-    if not isinstance(given, dict) or given.keys() != set(Record._fields):
+    if not isinstance(fields, dict) or fields.keys() != set(TuningRecord._fields):
         return None
-    texts = all(isinstance(given[name], str) for name in _TEXTS)
-    calls = isinstance(given["calls"], list) and all(isinstance(one, str) for one in given["calls"])
-    config = isinstance(given["config"], dict)
-    if not (texts and calls and config and _is_number(given["measured"])):
+    strings_valid = all(isinstance(fields[name], str) for name in _STRING_FIELDS)
+    calls_valid = isinstance(fields["calls"], list) and all(isinstance(item, str) for item in fields["calls"])
+    config_valid = isinstance(fields["config"], dict)
+    if not (strings_valid and calls_valid and config_valid and _is_number(fields["measured"])):
         return None
-    if given["seconds"] is None:
-        return Record(**given) if given["rejected"] else None
+    if fields["seconds"] is None:
+        return TuningRecord(**fields) if fields["rejected"] else None
     # A time that is not positive would always win.
-    return Record(**given) if _is_number(given["seconds"]) and given["seconds"] > 0 and not given["rejected"] else None
+    return (
+        TuningRecord(**fields)
+        if _is_number(fields["seconds"]) and fields["seconds"] > 0 and not fields["rejected"]
+        else None
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -15,10 +15,10 @@ from ..base.errors import binding_error
 from .objects import Memory
 
 # A Memory, or its handle in raw commands, optionally with a byte offset.
-Place = Memory | tuple[Memory | int, int] | None
+MemoryLocation = Memory | tuple[Memory | int, int] | None
 Pair = int | tuple[int, int]  # (x, y), or the raw value
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw value
-Half = int | float  # a float is converted to float16; an int is the bits of a float16
+Fp16 = int | float  # a float is converted to float16; an int is the bits of a float16
 
 _CONSTANTS = _pumice.dv_constants()
 DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))
@@ -35,25 +35,25 @@ POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVER
 ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
 ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
 ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
-MOST_RUNS = 32
+MAX_RUNS = 32
 
-_PLACE = "QQ"  # format code of a memory field in the table of structures
+_LOCATION_FORMAT = "QQ"  # format code of a memory field in the table of structures
 _STRUCTURES = _pumice.dv_structures()
 
 
-def half_bits(value: Half) -> int:
+def to_fp16_bits(value: Fp16) -> int:
     """Return the float16 bits of a float; an int is returned unchanged."""
     return int(np.float16(value).view(np.uint16)) if isinstance(value, float) else int(value)
 
 
-def _place_bits(place: Place) -> tuple[int, int]:
-    if place is None:
+def _encode_location(location: MemoryLocation) -> tuple[int, int]:
+    if location is None:
         return 0, 0
-    memory, offset = place if isinstance(place, tuple) else (place, 0)
+    memory, offset = location if isinstance(location, tuple) else (location, 0)
     return memory.handle if isinstance(memory, Memory) else memory, offset
 
 
-def _bytes_of(values: Sequence[int]) -> int:
+def _pack_byte_fields(values: Sequence[int]) -> int:
     return sum(value << 8 * i for i, value in enumerate(values))
 
 
@@ -62,41 +62,43 @@ class _Structure:
 
     _structure: ClassVar[str]
     _header: ClassVar[tuple[int, int]] = (0, 0)  # device type, version
-    _halves: ClassVar[frozenset[str]] = frozenset()
+    _fp16_fields: ClassVar[frozenset[str]] = frozenset()
 
-    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
-        if name in self._halves:
-            return (half_bits(value),)
+    def _encode_field(self, name: str, value: Any) -> tuple[int, ...]:
+        if name in self._fp16_fields:
+            return (to_fp16_bits(value),)
         if name in ("lut", "cnv_param"):
             return tuple(value)
         if isinstance(value, tuple):
-            if any(not 0 <= part <= 0xFF for part in value):
+            if any(not 0 <= byte <= 0xFF for byte in value):
                 raise binding_error("D4", name, "numbers from 0 to 255", str(value), kind="field")
-            return (_bytes_of(value),)
+            return (_pack_byte_fields(value),)
         return (int(value),)
 
-    def _pack(self, name: str, form: str, count: int, value: Any) -> bytes:
-        raw = _place_bits(value) if form == _PLACE else self._raw(name, value)
-        form = form if len(form) > 1 else form * count
+    def _pack_field(self, name: str, format_code: str, count: int, value: Any) -> bytes:
+        raw = _encode_location(value) if format_code == _LOCATION_FORMAT else self._encode_field(name, value)
+        format_code = format_code if len(format_code) > 1 else format_code * count
         try:
-            return struct.pack("<" + form, *raw)
+            return struct.pack("<" + format_code, *raw)
         except struct.error as error:
-            raise binding_error("D4", name, f"what {count} of '{form[0]}' hold", str(value), kind="field") from error
+            raise binding_error(
+                "D4", name, f"what {count} of '{format_code[0]}' hold", str(value), kind="field"
+            ) from error
 
     def __bytes__(self) -> bytes:
         size, fields = _STRUCTURES[self._structure]
         raw = bytearray(size)
-        for name, (offset, form, count) in fields.items():
+        for name, (offset, format_code, count) in fields.items():
             if name == "header":
-                part = struct.pack("<" + form, size, *self._header)
-            elif not form:
-                part = b"".join(bytes(one) for one in self._parts(name))
+                encoded = struct.pack("<" + format_code, size, *self._header)
+            elif not format_code:
+                encoded = b"".join(bytes(structure) for structure in self._nested_structures(name))
             else:
-                part = self._pack(name, form, count, getattr(self, name))
-            raw[offset : offset + len(part)] = part
+                encoded = self._pack_field(name, format_code, count, getattr(self, name))
+            raw[offset : offset + len(encoded)] = encoded
         return bytes(raw)
 
-    def _parts(self, name: str) -> Sequence[_Structure]:
+    def _nested_structures(self, name: str) -> Sequence[_Structure]:
         value: Sequence[_Structure] = getattr(self, name)
         return value
 
@@ -114,9 +116,9 @@ class Run(_Structure):
     """One run of a convolution command. Each field is a raw value, or a tuple or float if its type allows it."""
 
     _structure = "run"
-    _halves = frozenset({"pool_avg_param", "actfunc_param"})
+    _fp16_fields = frozenset({"pool_avg_param", "actfunc_param"})
 
-    weight_buf: Place = None
+    weight_buf: MemoryLocation = None
     conv_pad: Sides = 0
     pool_pad: Sides = 0
     m: int = 0
@@ -127,11 +129,11 @@ class Run(_Structure):
     conv_dilation: Pair = 0
     weight_fmt: int = 1
     pool_enable: int = 0
-    pool_avg_param: Half = 0
+    pool_avg_param: Fp16 = 0
     pool_size: Pair = 0
     pool_stride: Pair = (1, 1)
     actfunc: int = 0
-    actfunc_param: Half = 0
+    actfunc_param: Fp16 = 0
     rectifi_en: int = 0
     lrn: int = 0
 
@@ -148,9 +150,9 @@ class Conv(_Command):
     _structure = "conv"
     _header = (DEV_CONV, 0)
 
-    input_buf: Place = None
-    output_buf: Place = None
-    eltwise_buf: Place = None
+    input_buf: MemoryLocation = None
+    output_buf: MemoryLocation = None
+    eltwise_buf: MemoryLocation = None
     topo: int | None = None
     w: int = 0
     h: int = 0
@@ -161,14 +163,14 @@ class Conv(_Command):
     run: Sequence[Run] = field(default_factory=list)
 
     def __bytes__(self) -> bytes:
-        if len(self.run) > MOST_RUNS:
-            raise binding_error("D4", "run", f"at most {MOST_RUNS} runs", str(len(self.run)), kind="field")
+        if len(self.run) > MAX_RUNS:
+            raise binding_error("D4", "run", f"at most {MAX_RUNS} runs", str(len(self.run)), kind="field")
         return super().__bytes__()
 
-    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
+    def _encode_field(self, name: str, value: Any) -> tuple[int, ...]:
         if name == "topo" and value is None:
             return (1 << len(self.run) >> 1,)
-        return super()._raw(name, value)
+        return super()._encode_field(name, value)
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
         """Return (width, height, channels) of each run's output. Raise BindingError like `CommandList.add`."""
@@ -182,11 +184,11 @@ class ConvV1(_Command):
     _structure = "conv_v1"
     _header = (DEV_CONV, 1)
 
-    u8tofp16_table: Place = None
+    u8tofp16_table: MemoryLocation = None
     to_bgr: int = 0
     conv_cmd: Conv = field(default_factory=Conv)
 
-    def _parts(self, name: str) -> Sequence[_Structure]:
+    def _nested_structures(self, name: str) -> Sequence[_Structure]:
         return [self.conv_cmd]
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
@@ -200,16 +202,16 @@ class FullyConnected(_Command):
 
     _structure = "fc"
     _header = (DEV_FC, 0)
-    _halves = frozenset({"actfunc_param"})
+    _fp16_fields = frozenset({"actfunc_param"})
 
-    weight_buf: Place = None
-    input_buf: Place = None
-    output_buf: Place = None
+    weight_buf: MemoryLocation = None
+    input_buf: MemoryLocation = None
+    output_buf: MemoryLocation = None
     input_size: int = 0
     output_size: int = 0
     weight_fmt: int = 0
     actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid; these codes differ from a convolution's
-    actfunc_param: Half = 0
+    actfunc_param: Fp16 = 0
 
 
 @dataclass(kw_only=True)
@@ -226,9 +228,9 @@ class Ipu(_Command):
     _structure = "ipu"
     _header = (DEV_IPU, 0)
 
-    tex: Place = None
-    rd: Place = None
-    wr: Place = None
+    tex: MemoryLocation = None
+    rd: MemoryLocation = None
+    wr: MemoryLocation = None
     fmt_tex: int = RGBA8888
     fmt_rd: int = RGBA8888
     fmt_wr: int = RGBA8888
@@ -253,10 +255,10 @@ class Ipu(_Command):
     cnv_type: int = CNV_FP16_SUB
     cnv_param: Sequence[int] = (0, 0, 0)
 
-    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
+    def _encode_field(self, name: str, value: Any) -> tuple[int, ...]:
         if name == "lut":
             return (*value, *[0] * (32 - len(value)))
-        return super()._raw(name, value)
+        return super()._encode_field(name, value)
 
 
 @dataclass(kw_only=True)
@@ -268,8 +270,8 @@ class Maximizer(_Command):
     _structure = "maximizer"
     _header = (DEV_MAXIMIZER, 0)
 
-    input_buf: Place = None
-    output_buf: Place = None
+    input_buf: MemoryLocation = None
+    output_buf: MemoryLocation = None
     width: int = 0
     height: int = 0
     nclass: int = 0

@@ -12,16 +12,16 @@ from .commands import Run
 from .layers import Activations, Layer, Shape, Weights
 
 
-class NoForm(Exception):
+class NotConvertibleError(Exception):
     """Raised if a node cannot be converted to the dv interface. The message is the reason, or empty if a producer of its inputs was
     rejected.
     """
 
 
-def require(holds: object, reason: str) -> None:
-    """Raise NoForm with the reason unless the condition holds."""
-    if not holds:
-        raise NoForm(reason)
+def require(condition: object, reason: str) -> None:
+    """Raise NotConvertibleError with the reason unless the condition holds."""
+    if not condition:
+        raise NotConvertibleError(reason)
 
 
 class Conversion:
@@ -40,70 +40,72 @@ class Conversion:
         self.softmax_axes: dict[Value, int] = {}  # output -> axis of the Softmax that is left to the host
         self.unsupported: list[str] = []
         self.outputs: dict[str, Activations] = {}
-        self._made: dict[Value, Activations] = {}
-        self._makers: dict[Activations, Layer] = {}
-        self._parts: dict[Activations, list[Activations]] = {}
+        self._activations: dict[Value, Activations] = {}
+        self._producers: dict[Activations, Layer] = {}
+        self._concat_inputs: dict[Activations, list[Activations]] = {}
         self._shared: set[Activations] = set()  # activations shared by several values
-        self._uses = Counter(value for node in graph.nodes for value in node.inputs if value is not None)
-        self._uses.update(graph.outputs.values())
-        self.input = self._input(input_shape)
+        self._use_counts = Counter(value for node in graph.nodes for value in node.inputs if value is not None)
+        self._use_counts.update(graph.outputs.values())
+        self.input = self._convert_input(input_shape)
         for node in graph.nodes:
             try:
                 require(node.op in handlers, "no such operator")
                 handlers[node.op](self, node)
-            except NoForm as reason:
+            except NotConvertibleError as reason:
                 if str(reason):
                     op = node.attributes["operator"] if node.op == "pumice::Kernel" else node.op
                     self.unsupported.append(f"node '{node.name}': {op}: {reason}")
         self._check()
-        self.outputs = {name: self._output(name, value) for name, value in graph.outputs.items()}
+        self.outputs = {name: self._convert_output(name, value) for name, value in graph.outputs.items()}
         self._check()
 
     def _check(self) -> None:
         if self.unsupported:
             raise unsupported_error(f"graph '{self.graph.name}' in the dv interface", self.unsupported)
 
-    def _input(self, given: Sequence[int] | None) -> Activations:
+    def _convert_input(self, requested_shape: Sequence[int] | None) -> Activations:
         values = self.graph.inputs
-        known = (values[0].shape or ()) if len(values) == 1 else ()
-        shape = known[1:] if given is None else given
+        declared_shape = (values[0].shape or ()) if len(values) == 1 else ()
+        shape = declared_shape[1:] if requested_shape is None else requested_shape
         sizes = tuple(int(size) for size in shape if size is not None and size > 0)
-        if len(known) != 4 or len(sizes) != 3:
-            named = ", ".join(f"'{value.name}' of shape {value.shape}" for value in values)
-            wanted = "expected one input, of images of known (channels, height, width)"
-            self.unsupported.append(f"inputs {named}{'' if given is None else f' as {tuple(given)}'}: {wanted}")
+        if len(declared_shape) != 4 or len(sizes) != 3:
+            input_list = ", ".join(f"'{value.name}' of shape {value.shape}" for value in values)
+            expectation = "expected one input, of images of known (channels, height, width)"
+            self.unsupported.append(
+                f"inputs {input_list}{'' if requested_shape is None else f' as {tuple(requested_shape)}'}: {expectation}"
+            )
             self._check()
         channels, height, width = sizes
-        made = self._made[values[0]] = Activations((channels, height, width))
-        return made
+        activations = self._activations[values[0]] = Activations((channels, height, width))
+        return activations
 
-    def _output(self, name: str, value: Value) -> Activations:
-        made = self._made.get(value, self.input)
-        if made.root is self.input:
+    def _convert_output(self, name: str, value: Value) -> Activations:
+        activations = self._activations.get(value, self.input)
+        if activations.root is self.input:
             self.unsupported.append(f"output '{name}': no node makes it")
-        return made
+        return activations
 
-    def is_output(self, made: Activations) -> bool:
+    def is_output(self, activations: Activations) -> bool:
         """Return whether the activations are an output of the graph."""
-        return any(made is output for output in self.outputs.values())
+        return any(activations is output for output in self.outputs.values())
 
     # ---- accessors for converters
 
-    def source(self, node: Node, i: int = 0) -> Activations:
-        """Return the activations of input `i` of the node. Raise NoForm for a constant, or if its producer was rejected."""
+    def get_source(self, node: Node, i: int = 0) -> Activations:
+        """Return the activations of input `i` of the node. Raise NotConvertibleError for a constant, or if its producer was rejected."""
         value = node.inputs[i]
-        if value is None or value not in self._made:
+        if value is None or value not in self._activations:
             require(value is None or value.constant is None, f"input {i} is a constant")
-            raise NoForm  # its producer was rejected
-        return self._made[value]
+            raise NotConvertibleError  # its producer was rejected
+        return self._activations[value]
 
     @staticmethod
-    def constant(node: Node, i: int, what: str) -> Array:
-        """Return the elements of input `i` of the node. Raise NoForm, naming `what`, if it is not constant."""
+    def get_constant(node: Node, i: int, description: str) -> Array:
+        """Return the elements of input `i` of the node. Raise NotConvertibleError, naming `description`, if it is not constant."""
         value = node.inputs[i]
         array = None if value is None else value.constant
         if array is None:
-            raise NoForm(f"{what} that are not constant")
+            raise NotConvertibleError(f"{description} that are not constant")
         return array
 
     @staticmethod
@@ -111,53 +113,63 @@ class Conversion:
         """Return whether input `i` of the node is present."""
         return i < len(node.inputs) and node.inputs[i] is not None
 
-    def is_last(self, node: Node) -> bool:
+    def is_final_output(self, node: Node) -> bool:
         """Return whether the node's result is an output of the graph and has no other consumer."""
-        made = node.outputs[0]
-        return self._uses[made] == sum(made == output for output in self.graph.outputs.values()) > 0
+        activations = node.outputs[0]
+        return self._use_counts[activations] == sum(activations == output for output in self.graph.outputs.values()) > 0
 
-    def open(self, node: Node, i: int = 0) -> Layer | None:
+    def find_fusable_layer(self, node: Node, i: int = 0) -> Layer | None:
         """Return the layer whose only consumer is this node, so that the node can be fused into it; else None."""
-        value, made = node.inputs[i], self.source(node, i)
-        return None if value is None or self._uses[value] != 1 or made in self._shared else self._makers.get(made)
+        value, activations = node.inputs[i], self.get_source(node, i)
+        return (
+            None
+            if value is None or self._use_counts[value] != 1 or activations in self._shared
+            else self._producers.get(activations)
+        )
 
-    def made_by(self, made: Activations) -> int:
+    def find_producer_index(self, activations: Activations) -> int:
         """Return the index of the layer that completes the activations; -1 for the graph's input."""
-        if made in self._parts:
-            return max(self.made_by(part) for part in self._parts[made])
-        return self.layers.index(self._makers[made]) if made in self._makers else -1
+        if activations in self._concat_inputs:
+            return max(
+                self.find_producer_index(slice_activations) for slice_activations in self._concat_inputs[activations]
+            )
+        return self.layers.index(self._producers[activations]) if activations in self._producers else -1
 
-    def add(self, node: Node, source: Activations, shape: Shape, run: Run, weights: Weights | None = None) -> Layer:
+    def add_layer(
+        self, node: Node, source: Activations, shape: Shape, run: Run, weights: Weights | None = None
+    ) -> Layer:
         """Add a layer that computes the node's output."""
         layer = Layer([], source, Activations(shape), run, weights)
         self.layers.append(layer)
-        self.extend(node, layer, shape)
+        self.fuse_node(node, layer, shape)
         return layer
 
-    def extend(self, node: Node, layer: Layer, shape: Shape | None = None) -> None:
+    def fuse_node(self, node: Node, layer: Layer, shape: Shape | None = None) -> None:
         """Fuse the node into the layer; the layer's result becomes the node's output."""
-        self._makers.pop(layer.target, None)
-        layer.target = self._made[node.outputs[0]] = Activations(shape or layer.target.shape)
-        self._makers[layer.target] = layer
+        self._producers.pop(layer.target, None)
+        layer.target = self._activations[node.outputs[0]] = Activations(shape or layer.target.shape)
+        self._producers[layer.target] = layer
         layer.nodes.append(node.name)
 
-    def join(self, node: Node, parts: Sequence[Activations]) -> None:
-        """Concatenate `parts` in memory as the node's output. No part may belong to another concatenation."""
-        _, height, width = parts[0].shape
-        whole = self._made[node.outputs[0]] = Activations((sum(part.shape[0] for part in parts), height, width))
-        self._parts[whole] = list(parts)
-        first = 0
-        for part in parts:
-            part.whole, part.first = whole, first
-            first += part.elements
+    def concatenate(self, node: Node, pieces: Sequence[Activations]) -> None:
+        """Concatenate `pieces` in memory as the node's output. No part may belong to another concatenation."""
+        _, height, width = pieces[0].shape
+        whole = self._activations[node.outputs[0]] = Activations(
+            (sum(slice_activations.shape[0] for slice_activations in pieces), height, width)
+        )
+        self._concat_inputs[whole] = list(pieces)
+        offset_in_whole = 0
+        for slice_activations in pieces:
+            slice_activations.whole, slice_activations.offset_in_whole = whole, offset_in_whole
+            offset_in_whole += slice_activations.elements
 
-    def may_join(self, part: Activations) -> bool:
+    def can_concatenate(self, activations: Activations) -> bool:
         """Return whether the activations can join a concatenation: they must be neither the graph's input nor in another concatenation."""
-        return part is not self.input and part.whole is None
+        return activations is not self.input and activations.whole is None
 
-    def alias(self, node: Node) -> None:
+    def make_alias(self, node: Node) -> None:
         """Make the node's output an alias of its input."""
-        value, made = node.inputs[0], self.source(node)
-        if value is not None and self._uses[value] > 1:
-            self._shared.add(made)
-        self._made[node.outputs[0]] = made
+        value, activations = node.inputs[0], self.get_source(node)
+        if value is not None and self._use_counts[value] > 1:
+            self._shared.add(activations)
+        self._activations[node.outputs[0]] = activations

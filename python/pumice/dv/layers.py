@@ -18,11 +18,11 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 @dataclass(eq=False)
 class Activations:
-    """A tensor between layers. If it is a slice of `whole`, it starts at element `first` of each image."""
+    """A tensor between layers. If it is a slice of `whole`, it starts at element `offset_in_whole` of each image."""
 
     shape: Shape
     whole: Activations | None = None
-    first: int = 0
+    offset_in_whole: int = 0
 
     @property
     def elements(self) -> int:
@@ -35,7 +35,7 @@ class Activations:
     @property
     def offset(self) -> int:
         """Return the offset of this tensor in an image of the root, in elements."""
-        return 0 if self.whole is None else self.first + self.whole.offset
+        return 0 if self.whole is None else self.offset_in_whole + self.whole.offset
 
 
 @dataclass
@@ -49,15 +49,15 @@ class Weights:
 
 @dataclass(eq=False)
 class Layer:
-    """A run of a convolution command or, with `is_full`, a fully connected command with the activation of `run`."""
+    """A run of a convolution command or, with `is_fully_connected`, a fully connected command with the activation of `run`."""
 
     nodes: list[str]
     source: Activations
     target: Activations
     run: commands.Run = field(default_factory=commands.Run)
     weights: Weights | None = None
-    added: Activations | None = None
-    is_full: bool = False
+    addend: Activations | None = None
+    is_fully_connected: bool = False
 
     @property
     def is_dilated(self) -> bool:
@@ -66,36 +66,36 @@ class Layer:
     def packed_weights(self, quantized: bool) -> bytes:
         """Return the packed weights, biases and slopes. Raise GraphError for values outside float16."""
         assert self.weights is not None
-        values, table = self._halves(self.weights.values), None
-        bias, slopes = self._halves(self.weights.bias), self.weights.slopes
+        values, table = self._to_fp16(self.weights.values), None
+        bias, slopes = self._to_fp16(self.weights.bias), self.weights.slopes
         if quantized:
             values, table = quantize_weights(self.weights.values.astype(np.float32))
-        if self.is_full:
+        if self.is_fully_connected:
             return pack_fc_weights(values, bias, table=table)
         pack = pack_dil_weights if self.is_dilated else pack_conv_weights
-        return pack(values, bias, table=table, prelu=None if slopes is None else self._halves(slopes))
+        return pack(values, bias, table=table, prelu=None if slopes is None else self._to_fp16(slopes))
 
-    def _halves(self, values: Array) -> Array:
+    def _to_fp16(self, values: Array) -> Array:
         with np.errstate(over="ignore"):
-            halves = values.astype(np.float16)
-        if not np.isfinite(halves).all():
+            fp16_values = values.astype(np.float16)
+        if not np.isfinite(fp16_values).all():
             raise graph_error(
                 "node", self.nodes[0], f"expected weights that float16 holds; given up to {np.abs(values).max()}"
             )
-        return halves
+        return fp16_values
 
     @property
-    def stands_alone(self) -> bool:
+    def needs_own_command(self) -> bool:
         """Return whether the layer must be the only run of its command."""
-        return self.is_full or self.is_dilated or self.run.lrn != 0
+        return self.is_fully_connected or self.is_dilated or self.run.lrn != 0
 
 
-def extent(size: int, before: int, after: int, reach: int, stride: int) -> int:
+def compute_output_size(size: int, before: int, after: int, window: int, stride: int) -> int:
     """Return the number of window positions on one axis; below 1 if the window does not fit."""
-    return (before + size + after - reach) // stride + 1
+    return (before + size + after - window) // stride + 1
 
 
-def sides(pads: Sequence[int]) -> tuple[int, int, int, int]:
+def to_dv_padding(pads: Sequence[int]) -> tuple[int, int, int, int]:
     """Reorder ONNX padding (top, left, bottom, right) to (left, right, top, bottom)."""
     top, left, bottom, right = pads
     return left, right, top, bottom

@@ -19,9 +19,9 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from ..model.runs import Outputs
 from .commands import Conv, FullyConnected
-from .conversion_nodes import converted
+from .conversion_nodes import convert_graph
 from .objects import Context, Memory
-from .planning import Plan, names, plan
+from .planning import Plan, get_node_names, plan_network
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class NetworkOutput:
     def result(self, elements: Array) -> Array:
         """Return the result, float32 of `shape`, from the device's float16 elements."""
         images = self.elements // math.prod(self.extent)
-        made = from_whc8(elements, (images, *self.extent)).astype(np.float32).reshape(self.shape)
+        float_values = from_whc8(elements, (images, *self.extent)).astype(np.float32).reshape(self.shape)
         if self.softmax_axis is None:
-            return made
-        powers = np.exp(made - made.max(axis=self.softmax_axis, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=self.softmax_axis, keepdims=True))
+            return float_values
+        exponentials = np.exp(float_values - float_values.max(axis=self.softmax_axis, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=self.softmax_axis, keepdims=True))
 
 
 class Network:
@@ -55,18 +55,22 @@ class Network:
     def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
         if images < 1:
             raise binding_error("D4", "images", "at least 1", str(images), kind="argument")
-        conversion = converted(graph, input_shape, images)
-        self._plan: Plan = plan(conversion, quantize)
+        conversion = convert_graph(graph, input_shape, images)
+        self._plan: Plan = plan_network(conversion, quantize)
         self.name = graph.name
         self.input_shape: tuple[int, ...] = (images, *conversion.input.shape)
-        self.input_offset = self._plan.place(conversion.input)
+        self.input_offset = self._plan.get_byte_offset(conversion.input)
         self.outputs: list[NetworkOutput] = []
         for name, value in graph.outputs.items():
-            made = conversion.outputs[name]
+            activations_of_output = conversion.outputs[name]
             rank = 4 if value.shape is None else len(value.shape)
-            shape = (images, *made.shape) if rank == 4 else (images, made.elements)
+            shape = (images, *activations_of_output.shape) if rank == 4 else (images, activations_of_output.elements)
             axis = conversion.softmax_axes.get(value)
-            self.outputs.append(NetworkOutput(name, shape, made.shape, self._plan.place(made), axis))
+            self.outputs.append(
+                NetworkOutput(
+                    name, shape, activations_of_output.shape, self._plan.get_byte_offset(activations_of_output), axis
+                )
+            )
 
     @property
     def weights(self) -> bytes:
@@ -81,7 +85,7 @@ class Network:
     @property
     def nodes(self) -> list[list[list[str]]]:
         """Return the names of the graph's nodes, by command and run."""
-        return names(self._plan.groups)
+        return get_node_names(self._plan.groups)
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
         """Return the commands for these two memories, given as Memory objects or as handles for raw commands."""
@@ -142,8 +146,8 @@ class LoadedNetwork:
 
     def close(self) -> None:
         """Free the memories after the work in flight has finished. Idempotent."""
-        for one in (self.commands, *self._memories):
-            one.close()
+        for resource in (self.commands, *self._memories):
+            resource.close()
 
     def __enter__(self) -> LoadedNetwork:
         return self

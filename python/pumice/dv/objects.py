@@ -25,7 +25,7 @@ class Context(_pumice.DvContext):
     opened.
     """
 
-    _is_made = False  # allows repr() in a traceback before the base class is initialized
+    _is_initialized = False  # allows repr() in a traceback before the base class is initialized
 
     def __init__(
         self, device: _pumice.Context | str | None = None, *, strict: bool = False, separate: bool = False
@@ -33,7 +33,7 @@ class Context(_pumice.DvContext):
         if isinstance(device, str):
             device = _pumice.Context(device)
         super().__init__(device or default_context(), strict, separate)
-        self._is_made = True
+        self._is_initialized = True
 
     def memory(self, size: int) -> Memory:
         """Allocate memory of at least `size` bytes. Raise BindingError for 0 bytes, OutOfMemoryError if the allocation fails."""
@@ -44,7 +44,7 @@ class Context(_pumice.DvContext):
         return CommandList(self)
 
     def __repr__(self) -> str:
-        if not self._is_made:
+        if not self._is_initialized:
             return "<dv.Context, not made>"
         return "<dv.Context, closed>" if self.closed else f"<dv.Context on '{self.device.info.name}'>"
 
@@ -63,13 +63,15 @@ class Memory(_pumice.DvMemory):
 
         Raise BindingError if the memory is too small.
         """
-        wanted = np.dtype(dtype)
+        element_type = np.dtype(dtype)
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         count = int(np.prod(sizes, dtype=np.int64))
-        if offset < 0 or offset + count * wanted.itemsize > self.size:
-            given = f"{count * wanted.itemsize} bytes at {offset}"
-            raise binding_error("D4", "offset", f"a range of at most {self.size} bytes", given, kind="argument")
-        return np.frombuffer(self.map(), wanted, count, offset).reshape(sizes)
+        if offset < 0 or offset + count * element_type.itemsize > self.size:
+            requested_range = f"{count * element_type.itemsize} bytes at {offset}"
+            raise binding_error(
+                "D4", "offset", f"a range of at most {self.size} bytes", requested_range, kind="argument"
+            )
+        return np.frombuffer(self.map(), element_type, count, offset).reshape(sizes)
 
     @contextmanager
     def sync(self, read: bool = True, write: bool = True) -> Iterator[npt.NDArray[np.uint8]]:
@@ -106,7 +108,7 @@ class CommandList(_pumice.DvCommandList):
     `add` and `commit` are not thread-safe; `exec` and `wait` are.
     """
 
-    _last = 0
+    _last_exec_id = 0
 
     def add(self, command: SupportsBytes | bytes) -> None:
         """Check and add a command, or the bytes of a raw one, and keep its memories alive.
@@ -117,8 +119,8 @@ class CommandList(_pumice.DvCommandList):
 
     def exec(self) -> int:
         """Queue one execution and return its id. Raise StateError before `commit`."""
-        self._last = super().exec()
-        return self._last
+        self._last_exec_id = super().exec()
+        return self._last_exec_id
 
     def wait(
         self,
@@ -130,7 +132,7 @@ class CommandList(_pumice.DvCommandList):
         Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost, BindingError for an unknown id, StateError before
         `commit`.
         """
-        super().wait(self._last if exec_id is None else exec_id, timeout)
+        super().wait(self._last_exec_id if exec_id is None else exec_id, timeout)
 
     def run(self, timeout: float | None = None) -> None:
         """Execute the list once and wait."""

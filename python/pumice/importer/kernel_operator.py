@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pumice._pumice as _pumice
 
-from ..base.element_types import array_of
+from ..base.element_types import array_from_bytes
 from ..base.errors import InputError, graph_error
 from ..base.printable_text import printable
 from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from .symbolic_rules import Rule, RuleTensor, Sizes, applied, number_text, plain, sizes_text
+from .symbolic_rules import Rule, RuleTensor, Sizes, evaluate_rule, format_number, format_sizes, to_python_number
 
 if TYPE_CHECKING:
     from ..device.kernel import Kernel
     from .build.builder import Builder, Composed
 
-ROW = "pumice::Kernel"
-_OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "pumice")
-_KINDS = (int, float, str, bool)
+KERNEL_OP = "pumice::Kernel"
+_RESERVED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "pumice")
+_ATTRIBUTE_TYPES = (int, float, str, bool)
 
 
 class KernelOperator:
@@ -86,150 +86,163 @@ def kernel_operator(
     copy if the model stores 16 bits. Raise InputError naming the invalid argument, TypeError if `kernel` is neither a Kernel nor text,
     ShaderCompileError if the source does not compile.
     """
-    text, interface = _text_of(kernel)
-    name = text["kernel"]
-    read, written = _arrays(name, interface, inputs, outputs)
+    source_attributes, interface = _get_source_attributes(kernel)
+    name = source_attributes["kernel"]
+    input_arrays, output_arrays = _get_arrays(name, interface, inputs, outputs)
     if threads is not None and groups is not None:
         raise InputError(f"kernel_operator '{name}': expected threads or groups, given both")
     if threads is None and groups is None:
-        threads = _default_threads(written[0], interface)
-    if shape is None and not read:
+        threads = _default_threads(output_arrays[0], interface)
+    if shape is None and not input_arrays:
         raise InputError(f"kernel_operator '{name}': shape: expected a rule, since there is no input to be like")
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
         raise InputError(f"kernel_operator '{name}': tolerance: expected a number of at least 0, given {tolerance!r}")
     if reference is not None and not callable(reference):
         raise InputError(f"kernel_operator '{name}': reference: expected a function, given {type(reference).__name__}")
-    given_attributes = _attributes(name, dict(attributes or {}), [*read, *written])
-    known_numbers = _known_numbers(name, dict(numbers or {}), interface)
-    _check_given_once(name, text.get("constants", [])[::2], {"attributes": given_attributes, "numbers": known_numbers})
+    declared_attributes = _check_attributes(name, dict(attributes or {}), [*input_arrays, *output_arrays])
+    number_rules = _check_numbers(name, dict(numbers or {}), interface)
+    _check_constants_set_once(
+        name, source_attributes.get("constants", [])[::2], {"attributes": declared_attributes, "numbers": number_rules}
+    )
     rules = {
         "shape": shape,
         "dtype": dtype,
         "launch": ("threads", threads) if groups is None else ("groups", groups),
-        "numbers": known_numbers,
-        "attributes": given_attributes,
+        "numbers": number_rules,
+        "attributes": declared_attributes,
         "reference": reference,
         "tolerance": tolerance,
     }
-    return KernelOperator(text, (read, written), rules)
+    return KernelOperator(source_attributes, (input_arrays, output_arrays), rules)
 
 
 def _default_threads(output: str, interface: dict[str, Any]) -> str | None:
     """Return the rule for one invocation per vector of an output declared with vectors; None means one per element."""
-    components = next(one["components"] for one in interface["bindings"] if one["name"] == output)
+    components = next(binding["components"] for binding in interface["bindings"] if binding["name"] == output)
     return f"{output}.size // {components}" if components > 1 and not keyword.iskeyword(output) else None
 
 
-def _arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
+def _get_arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
     """Return the names of the kernel's input arrays and of its output arrays."""
     arrays = interface["bindings"]
     if interface["images"]:
         raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
-    read = _names(name, "inputs", inputs, [one for one in arrays if one["access"] == "read"], arrays)
-    written = _names(name, "outputs", outputs, [one for one in arrays if one["access"] != "read"], arrays)
-    if not written or len({*read, *written}) != len(arrays) or len(read) + len(written) != len(arrays):
+    input_arrays = _check_array_names(
+        name, "inputs", inputs, [binding for binding in arrays if binding["access"] == "read"], arrays
+    )
+    output_arrays = _check_array_names(
+        name, "outputs", outputs, [binding for binding in arrays if binding["access"] != "read"], arrays
+    )
+    if (
+        not output_arrays
+        or len({*input_arrays, *output_arrays}) != len(arrays)
+        or len(input_arrays) + len(output_arrays) != len(arrays)
+    ):
         raise InputError(
-            f"kernel_operator '{name}': expected each of its arrays, {', '.join(one['name'] for one in arrays)}, as one input or one "
-            f"output, and one output at least; given {', '.join(read) or 'none'} and {', '.join(written) or 'none'}"
+            f"kernel_operator '{name}': expected each of its arrays, {', '.join(binding['name'] for binding in arrays)}, as one input or "
+            f"one output, and one output at least; given {', '.join(input_arrays) or 'none'} and {', '.join(output_arrays) or 'none'}"
         )
-    access = {one["name"]: one["access"] for one in arrays}
-    for array in read:
+    access = {binding["name"]: binding["access"] for binding in arrays}
+    for array in input_arrays:
         if access[array] != "read":
             raise InputError(
                 f"kernel_operator '{name}': inputs: expected arrays that the kernel only reads; given '{array}', which it may write: a "
                 "weight would change in place (declare it as readonly, or name it as an output)"
             )
-    for array in written:
+    for array in output_arrays:
         if access[array] == "read":
             raise InputError(
                 f"kernel_operator '{name}': outputs: expected arrays that the kernel writes; given '{array}', which it only reads: "
                 "it would hold nothing"
             )
-    return read, written
+    return input_arrays, output_arrays
 
 
-def _check_given_once(kernel: str, constants: Iterable[str], others: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_constants_set_once(kernel: str, constants: Iterable[str], others: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise InputError if an attribute or rule sets a constant that the Kernel already sets."""
     for constant in constants:
-        for what, given in others.items():
-            if constant in given:
+        for argument_name, constant_names in others.items():
+            if constant in constant_names:
                 raise InputError(
-                    f"kernel_operator '{kernel}': {what}: '{constant}': expected one value of the constant; given spec= of the Kernel too"
+                    f"kernel_operator '{kernel}': {argument_name}: '{constant}': expected one value of the constant; "
+                    "given spec= of the Kernel too"
                 )
 
 
-def _text_of(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _get_source_attributes(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the node attributes that describe the kernel's source, and the kernel's interface."""
     if isinstance(kernel, str):
         shader = _pumice.compile(kernel, name="kernel")
         return {"kernel": "kernel", "source": kernel}, shader.interface
     if not isinstance(kernel, _pumice.Kernel):
         raise TypeError(f"kernel_operator: kernel: expected a Kernel or GLSL text; given {type(kernel).__name__}")
-    given = kernel._given  # type: ignore[attr-defined]
-    if given["options"] is not None or given["debug"]:
+    build_options = kernel._build_options  # type: ignore[attr-defined]
+    if build_options["options"] is not None or build_options["debug"]:
         raise InputError(
             f"kernel_operator '{kernel.name}': expected a kernel without options= and debug=: the program chooses how arrays are stored"
         )
-    if given["spirv"] is not None:
+    if build_options["spirv"] is not None:
         raise InputError(
             f"kernel_operator '{kernel.name}': expected a kernel with a GLSL source; given one of a SPIR-V module"
         )
-    includes = dict(given["includes"] or {})
-    size = given["local_size"]
+    includes = dict(build_options["includes"] or {})
+    size = build_options["local_size"]
     sizes = [] if size is None else [int(n) for n in (size if isinstance(size, Iterable) else (size,))]
-    text = {
+    source_attributes = {
         "kernel": kernel.name,
         "source": kernel.source,
-        "path": given["_path"],
+        "path": build_options["_path"],
         "include_names": list(includes),
         "include_texts": list(includes.values()),
-        "folders": [str(folder) for folder in given["include_dirs"]],
-        "macros": [part for pair in given["macros"].items() for part in pair],
-        "constants": [part for key, value in given["spec"].items() for part in (key, number_text(value))],
+        "folders": [str(folder) for folder in build_options["include_dirs"]],
+        "macros": [piece for pair in build_options["macros"].items() for piece in pair],
+        "constants": [piece for key, value in build_options["spec"].items() for piece in (key, format_number(value))],
         "local_size": [*sizes, 1, 1, 1][:3] if sizes else [],
     }
-    return text, kernel.shader.interface
+    return source_attributes, kernel.shader.interface
 
 
-def _names(kernel: str, what: str, given: Any, default: list[Any], every: list[Any]) -> list[str]:
-    if given is None:
-        return [one["name"] for one in default]
-    names = list(given) if not isinstance(given, str) else [given]
-    known = [one["name"] for one in every]
+def _check_array_names(
+    kernel: str, argument_name: str, names_or_none: Any, default: list[Any], all_arrays: list[Any]
+) -> list[str]:
+    if names_or_none is None:
+        return [binding["name"] for binding in default]
+    names = list(names_or_none) if not isinstance(names_or_none, str) else [names_or_none]
+    allowed_names = [binding["name"] for binding in all_arrays]
     for name in names:
-        if name not in known or names.count(name) > 1:
+        if name not in allowed_names or names.count(name) > 1:
             raise InputError(
-                f"kernel_operator '{kernel}': {what}: expected different names of {', '.join(known)}; given {name!r}"
+                f"kernel_operator '{kernel}': {argument_name}: expected different names of {', '.join(allowed_names)}; given {name!r}"
             )
     return names
 
 
-def _known_numbers(kernel: str, numbers: dict[str, Rule], interface: dict[str, Any]) -> dict[str, Rule]:
-    known = [one["name"] for part in ("push_constants", "spec_constants") for one in interface[part]]
-    known = [name for name in known if not name.startswith("pumice_")]
+def _check_numbers(kernel: str, numbers: dict[str, Rule], interface: dict[str, Any]) -> dict[str, Rule]:
+    allowed_names = [binding["name"] for piece in ("push_constants", "spec_constants") for binding in interface[piece]]
+    allowed_names = [name for name in allowed_names if not name.startswith("pumice_")]
     for name in numbers:
-        if name not in known:
+        if name not in allowed_names:
             raise InputError(
-                f"kernel_operator '{kernel}': numbers: expected constants of the kernel, {', '.join(known) or 'of which it has none'}; "
-                f"given '{name}'"
+                f"kernel_operator '{kernel}': numbers: expected constants of the kernel, "
+                f"{', '.join(allowed_names) or 'of which it has none'}; given '{name}'"
             )
     return numbers
 
 
-def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[str, Any]:
-    made = {name: plain(value) for name, value in given.items()}
-    for name, value in made.items():
-        parts = [plain(part) for part in value] if isinstance(value, (list, tuple)) else [value]
+def _check_attributes(kernel: str, declared_attributes: dict[str, Any], arrays: list[str]) -> dict[str, Any]:
+    checked_attributes = {name: to_python_number(value) for name, value in declared_attributes.items()}
+    for name, value in checked_attributes.items():
+        pieces = [to_python_number(piece) for piece in value] if isinstance(value, (list, tuple)) else [value]
         if not str(name).isidentifier() or name in arrays:
             raise InputError(
                 f"kernel_operator '{kernel}': attributes: expected names that no array has; given {name!r}"
             )
-        kinds = (int, float) if isinstance(value, (list, tuple)) else _KINDS
-        if value is not None and not all(isinstance(part, kinds) for part in parts):
+        kinds = (int, float) if isinstance(value, (list, tuple)) else _ATTRIBUTE_TYPES
+        if value is not None and not all(isinstance(piece, kinds) for piece in pieces):
             raise InputError(
                 f"kernel_operator '{kernel}': attributes: '{name}': expected a number, a list of numbers, or text; given {value!r}"
             )
-    return made
+    return checked_attributes
 
 
 # ---- nodes
@@ -238,164 +251,201 @@ def _attributes(kernel: str, given: dict[str, Any], arrays: list[str]) -> dict[s
 class KernelTable:
     """The kernels passed to `load(kernels=)`, keyed by operator. Raise InputError if the argument is anything else."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, kernels: Mapping[str, Any]) -> None:
         self.operators: dict[str, KernelOperator] = {}
-        if not isinstance(given, Mapping):
-            raise InputError(f"kernels: expected operators and kernels in a dict; given {type(given).__name__}")
-        for name, one in given.items():
-            domain, mark, op = str(name).rpartition("::")
-            if not isinstance(name, str) or not mark or domain in _OWN_DOMAINS or not op.isidentifier():
+        if not isinstance(kernels, Mapping):
+            raise InputError(f"kernels: expected operators and kernels in a dict; given {type(kernels).__name__}")
+        for name, table_operator in kernels.items():
+            domain, separator, op = str(name).rpartition("::")
+            if not isinstance(name, str) or not separator or domain in _RESERVED_DOMAINS or not op.isidentifier():
                 raise InputError(
                     f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
                 )
             # A copy, because the caller may pass the same object under several names.
-            made = copy.copy(one) if isinstance(one, KernelOperator) else kernel_operator(one)
-            if made.text["kernel"] == "kernel":
-                made.text = {**made.text, "kernel": name}
-            self.operators[name] = made
+            operator_copy = (
+                copy.copy(table_operator)
+                if isinstance(table_operator, KernelOperator)
+                else kernel_operator(table_operator)
+            )
+            if operator_copy.text["kernel"] == "kernel":
+                operator_copy.text = {**operator_copy.text, "kernel": name}
+            self.operators[name] = operator_copy
 
     def check_used(self, recipe: Recipe) -> None:
         """Raise InputError if there is an operator that no node in the model uses."""
-        used = set(_used(recipe))
+        used_operators = set(_iterate_used_operators(recipe))
         for name in self.operators:
-            if name not in used:
+            if name not in used_operators:
                 raise InputError(f"kernels: '{name}': no node of '{recipe.name}' is of this operator")
 
-    def composed(self, others: Composed) -> Composed:
+    def add_to(self, others: Composed) -> Composed:
         """Return the node builders `others`, plus a builder for each of these operators."""
-        return {**others, **{name: _adder(name, one) for name, one in self.operators.items()}}
+        return {
+            **others,
+            **{name: _make_node_adder(name, table_operator) for name, table_operator in self.operators.items()},
+        }
 
 
-class ToldKernels(KernelTable):
+class RecordedKernels(KernelTable):
     """A kernel table that also records a graph's kernel nodes in `nodes`, as JSON with the rules in the engine's syntax."""
 
     def __init__(self, table: KernelTable) -> None:
         self.operators = table.operators
         self.nodes: list[str] = []
 
-    def composed(self, others: Composed) -> Composed:
+    def add_to(self, others: Composed) -> Composed:
         """Return the node builders; the builders of these operators also record each node."""
-        return {**others, **{name: _adder(name, one, self.nodes) for name, one in self.operators.items()}}
+        return {
+            **others,
+            **{
+                name: _make_node_adder(name, table_operator, self.nodes)
+                for name, table_operator in self.operators.items()
+            },
+        }
 
 
-def _used(recipe: Recipe) -> Iterable[str]:
+def _iterate_used_operators(recipe: Recipe) -> Iterable[str]:
     for node in recipe.nodes:
         yield node.qualified_op
         for inner in node.subgraphs.values():
-            yield from _used(inner)
+            yield from _iterate_used_operators(inner)
 
 
-def _adder(name: str, one: KernelOperator, told: list[str] | None = None) -> Callable[[Builder, NodeRecipe], None]:
+def _make_node_adder(
+    name: str, kernel_op: KernelOperator, recorded_nodes: list[str] | None = None
+) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
         try:
-            attributes = {**one.text, **_rules(name, one, builder, node)}
+            attributes = {**kernel_op.text, **_evaluate_rules(name, kernel_op, builder, node)}
         except InputError as error:
-            raise graph_error("node", builder.path(node), f"{name}: kernel '{one.text['kernel']}': {error}") from None
-        if told is not None:
-            told.append(json.dumps([builder.path(node), attributes], sort_keys=True))
-        builder.add_plain(node._replace(op="Kernel", domain="pumice", attributes=attributes))
+            raise graph_error(
+                "node", builder.path(node), f"{name}: kernel '{kernel_op.text['kernel']}': {error}"
+            ) from None
+        if recorded_nodes is not None:
+            recorded_nodes.append(json.dumps([builder.path(node), attributes], sort_keys=True))
+        builder.add_single_node(node._replace(op="Kernel", domain="pumice", attributes=attributes))
 
     return add
 
 
-def _rules(name: str, one: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
+def _evaluate_rules(name: str, kernel_op: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
     """Evaluate the rules for a node, and return the attributes that differ between nodes."""
     inputs, outputs = node.inputs, node.outputs
-    if len(inputs) > len(one.inputs) or len(outputs) > len(one.outputs):
+    if len(inputs) > len(kernel_op.inputs) or len(outputs) > len(kernel_op.outputs):
         raise InputError(
-            f"expected {len(one.inputs)} inputs ({', '.join(one.inputs)}) and {len(one.outputs)} outputs "
-            f"({', '.join(one.outputs)}); given {len(inputs)} and {len(outputs)}"
+            f"expected {len(kernel_op.inputs)} inputs ({', '.join(kernel_op.inputs)}) and {len(kernel_op.outputs)} outputs "
+            f"({', '.join(kernel_op.outputs)}); given {len(inputs)} and {len(outputs)}"
         )
     names: dict[str, Any] = {}
-    for i, (array, value) in enumerate(zip(one.inputs, inputs, strict=False)):
+    for i, (array, value) in enumerate(zip(kernel_op.inputs, inputs, strict=False)):
         if not value:
             continue
         tensor = builder.tensor(value)
         rank = None if tensor.shape is None else len(tensor.shape)
         names[array] = RuleTensor(array, f"x{i}", rank, str(tensor.dtype))
-    if missing := [array for array in one.inputs if array not in names]:
+    if missing := [array for array in kernel_op.inputs if array not in names]:
         raise InputError(f"expected an input for '{missing[0]}'; given none")
-    given = node_attributes(one, node.attributes)
-    names.update(given)
-    made = _made(one, names)
-    for j, array in enumerate(one.outputs):
-        text = made["shapes"][j]
-        rank = names[one.inputs[int(text[1:])]]._rank if text.startswith("=") else len(text.split(";")) if text else 0
-        names[array] = RuleTensor(array, f"y{j}", rank, made["dtypes"][j])
-    for array, rule in one.numbers.items():
-        given[array] = _told(f"numbers['{array}']", rule, names)
-        if isinstance(given[array], str):
-            raise InputError(f"numbers['{array}']: expected numbers, given '{given[array]}'")
-    how, size = one.launch
-    launch = "y0_n" if size is None else _launch_text(how, size, names)
+    attribute_values = node_attributes(kernel_op, node.attributes)
+    names.update(attribute_values)
+    output_attributes = _evaluate_outputs(kernel_op, names)
+    for j, array in enumerate(kernel_op.outputs):
+        shape_text = output_attributes["shapes"][j]
+        rank = (
+            names[kernel_op.inputs[int(shape_text[1:])]]._rank
+            if shape_text.startswith("=")
+            else len(shape_text.split(";"))
+            if shape_text
+            else 0
+        )
+        names[array] = RuleTensor(array, f"y{j}", rank, output_attributes["dtypes"][j])
+    for array, rule in kernel_op.numbers.items():
+        attribute_values[array] = _evaluate_rule(f"numbers['{array}']", rule, names)
+        if isinstance(attribute_values[array], str):
+            raise InputError(f"numbers['{array}']: expected numbers, given '{attribute_values[array]}'")
+    launch_kind, size = kernel_op.launch
+    launch = "y0_n" if size is None else _format_launch(launch_kind, size, names)
     if not 1 <= len(launch.split(";")) <= 3 or not launch:
-        raise InputError(f"{how}: expected one to three numbers; given {launch or 'none'}")
+        raise InputError(f"{launch_kind}: expected one to three numbers; given {launch or 'none'}")
     numbers = [
-        part for key, value in given.items() if not isinstance(value, str) for part in (key, _number_told(key, value))
+        piece
+        for key, value in attribute_values.items()
+        if not isinstance(value, str)
+        for piece in (key, _format_number(key, value))
     ]
-    return {**made, "reads": one.inputs, "writes": one.outputs, "numbers": numbers, "launch": how, "size": launch} | {
-        "operator": name
-    }
+    return {
+        **output_attributes,
+        "reads": kernel_op.inputs,
+        "writes": kernel_op.outputs,
+        "numbers": numbers,
+        "launch": launch_kind,
+        "size": launch,
+    } | {"operator": name}
 
 
-def _launch_text(how: str, size: Rule, names: Mapping[str, Any]) -> str:
-    told = _told(how, size, names)
+def _format_launch(launch_kind: str, size: Rule, names: Mapping[str, Any]) -> str:
+    rule_result = _evaluate_rule(launch_kind, size, names)
     try:
-        return sizes_text(tuple(told) if isinstance(told, Sizes) else told)  # a shape stands for the list of its sizes
+        return format_sizes(
+            tuple(rule_result) if isinstance(rule_result, Sizes) else rule_result
+        )  # a shape stands for the list of its sizes
     except InputError as error:
-        raise InputError(f"{how}: {error}") from None
+        raise InputError(f"{launch_kind}: {error}") from None
 
 
-def _number_told(name: str, value: Any) -> str:
+def _format_number(name: str, value: Any) -> str:
     try:
-        return number_text(value)
+        return format_number(value)
     except InputError as error:
         raise InputError(f"'{name}': {error}") from None
 
 
-def _told(what: str, rule: Rule, names: Mapping[str, Any]) -> Any:
+def _evaluate_rule(argument_name: str, rule: Rule, names: Mapping[str, Any]) -> Any:
     try:
-        return applied(rule, names) if isinstance(rule, str) or callable(rule) else rule
+        return evaluate_rule(rule, names) if isinstance(rule, str) or callable(rule) else rule
     except InputError as error:
-        raise InputError(f"{what}: {error}") from None
+        raise InputError(f"{argument_name}: {error}") from None
 
 
-def node_attributes(one: KernelOperator, given: Mapping[str, Any]) -> dict[str, Any]:
+def node_attributes(kernel_op: KernelOperator, attribute_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's attributes with defaults filled in. Raise InputError if one is unknown or missing."""
-    made = dict(one.attributes)
-    for name, value in given.items():
-        if name not in made:
-            expected = ", ".join(one.attributes) or "none"
+    complete_attributes = dict(kernel_op.attributes)
+    for name, value in attribute_values.items():
+        if name not in complete_attributes:
+            expected = ", ".join(kernel_op.attributes) or "none"
             raise InputError(f"attribute '{name}': expected attributes that kernel_operator was told of: {expected}")
         if isinstance(value, ConstantRecipe):
-            value = array_of(value.raw, value.dtype, value.shape).tolist()
-        made[name] = value
-    if missing := [name for name, value in made.items() if value is None]:
+            value = array_from_bytes(value.raw, value.dtype, value.shape).tolist()
+        complete_attributes[name] = value
+    if missing := [name for name, value in complete_attributes.items() if value is None]:
         raise InputError(f"attribute '{missing[0]}' is missing, which has no default")
-    return made
+    return complete_attributes
 
 
-def _made(one: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluate_outputs(kernel_op: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the shapes and dtypes of the outputs."""
-    shapes = ["=0"] * len(one.outputs)
-    if one.shape is not None:
-        given = _told("shape", one.shape, names)
-        several = _parts("shape", one, given) if len(one.outputs) > 1 or isinstance(given, Mapping) else [given]
+    shapes = ["=0"] * len(kernel_op.outputs)
+    if kernel_op.shape is not None:
+        shape_result = _evaluate_rule("shape", kernel_op.shape, names)
+        shape_list = (
+            _per_output("shape", kernel_op, shape_result)
+            if len(kernel_op.outputs) > 1 or isinstance(shape_result, Mapping)
+            else [shape_result]
+        )
         try:
-            shapes = [sizes_text(value) for value in several]
+            shapes = [format_sizes(value) for value in shape_list]
         except InputError as error:
             raise InputError(f"shape: {error}") from None
-    wanted = [one.inputs[0]] if one.dtype is None and one.inputs else one.dtype
-    if wanted is None:
+    requested_dtype = [kernel_op.inputs[0]] if kernel_op.dtype is None and kernel_op.inputs else kernel_op.dtype
+    if requested_dtype is None:
         raise InputError("dtype: expected one, since there is no input to be like")
-    listed = [wanted] * len(one.outputs) if isinstance(wanted, str) else wanted
-    if one.dtype is None:
-        listed = [one.inputs[0]] * len(one.outputs)
+    dtype_list = [requested_dtype] * len(kernel_op.outputs) if isinstance(requested_dtype, str) else requested_dtype
+    if kernel_op.dtype is None:
+        dtype_list = [kernel_op.inputs[0]] * len(kernel_op.outputs)
     dtypes = []
-    for value in _parts("dtype", one, listed):
-        if value not in one.inputs and str(value) not in _DTYPES:
+    for value in _per_output("dtype", kernel_op, dtype_list):
+        if value not in kernel_op.inputs and str(value) not in _DTYPES:
             raise InputError(f"dtype: expected a dtype or the name of an input; given {value!r}")
-        dtypes.append(f"={one.inputs.index(value)}" if value in one.inputs else str(value))
+        dtypes.append(f"={kernel_op.inputs.index(value)}" if value in kernel_op.inputs else str(value))
     return {"shapes": shapes, "dtypes": dtypes}
 
 
@@ -405,15 +455,17 @@ _DTYPES = (
 )
 
 
-def _parts(what: str, one: KernelOperator, given: Any) -> list[Any]:
+def _per_output(argument_name: str, kernel_op: KernelOperator, values_by_output: Any) -> list[Any]:
     """Return a list with one entry per output, from a dict keyed by name or from a list."""
-    if isinstance(given, Mapping):
-        if set(given) != set(one.outputs):
+    if isinstance(values_by_output, Mapping):
+        if set(values_by_output) != set(kernel_op.outputs):
             raise InputError(
-                f"{what}: expected one for each of {', '.join(one.outputs)}; given {', '.join(map(str, given))}"
+                f"{argument_name}: expected one for each of {', '.join(kernel_op.outputs)}; given {', '.join(map(str, values_by_output))}"
             )
-        return [given[name] for name in one.outputs]
-    parts = list(given) if isinstance(given, (list, tuple)) else [given]
-    if len(parts) != len(one.outputs):
-        raise InputError(f"{what}: expected {len(one.outputs)}, one for each output; given {len(parts)}")
-    return parts
+        return [values_by_output[name] for name in kernel_op.outputs]
+    pieces = list(values_by_output) if isinstance(values_by_output, (list, tuple)) else [values_by_output]
+    if len(pieces) != len(kernel_op.outputs):
+        raise InputError(
+            f"{argument_name}: expected {len(kernel_op.outputs)}, one for each output; given {len(pieces)}"
+        )
+    return pieces

@@ -16,20 +16,20 @@ import pumice._pumice as _pumice
 
 from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_entry, sha256, write_cache_entry
 from ..base.element_types import BITS, Bytes, byte_count
-from .build.builder import build
+from .build.builder import build_graph
 from .file.model_file import Folder, ModelFile, Source
-from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
-from .file.weight_files import states_key
+from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Recipe, TensorLocation
+from .file.weight_files import make_states_key
 
 if TYPE_CHECKING:
     from .build.builder import Composed
     from .build.float32_nodes import Float32Nodes
     from .kernel_operator import KernelTable
 
-_KIND = "graphs"
-_STAGES = ("base", "importer")  # package folders whose code determines a recipe's content
-_INLINE = -1  # file index of constants stored in the entry itself
-_MOST_INLINE_BYTES = 64 << 20  # a larger entry costs more than it saves
+_CACHE_KIND = "graphs"
+_CODE_FOLDERS = ("base", "importer")  # package folders whose code determines a recipe's content
+_INLINE_FILE = -1  # file index of constants stored in the entry itself
+_MAX_INLINE_BYTES = 64 << 20  # a larger entry costs more than it saves
 
 
 @cache
@@ -39,7 +39,7 @@ def _importer_version() -> str:
     Cached, because a process keeps running the code that it has loaded.
     """
     package = os.path.dirname(os.path.dirname(__file__))
-    files = [file for stage in _STAGES for file in _modules_in(os.path.join(package, stage))]
+    files = [file for stage in _CODE_FOLDERS for file in _find_modules(os.path.join(package, stage))]
     stamps = []
     for file in [*files, _pumice.__file__]:
         try:
@@ -50,7 +50,7 @@ def _importer_version() -> str:
     return " ".join([__version__, *stamps])
 
 
-def _modules_in(folder: str) -> list[str]:
+def _find_modules(folder: str) -> list[str]:
     """Return the paths of the modules in a folder and its subfolders. Unlike os.walk(), skip bytecode folders, because the first load in
     every process waits for this.
     """
@@ -60,8 +60,8 @@ def _modules_in(folder: str) -> list[str]:
         return []
     modules = [f"{folder}/{name}" for name in names if name.endswith(".py")]
     # Subpackages: file names contain a dot.
-    inner = [name for name in names if "." not in name and name != "__pycache__"]
-    return modules + [module for name in inner for module in _modules_in(f"{folder}/{name}")]
+    subfolders = [name for name in names if "." not in name and name != "__pycache__"]
+    return modules + [module for name in subfolders for module in _find_modules(f"{folder}/{name}")]
 
 
 def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
@@ -72,8 +72,8 @@ def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
     """
     if cache_directory() is None:
         return None
-    wanted = overridable is True or sorted(set(overridable or ()))
-    return sha256(file.skeleton, f"{_importer_version()} {wanted} {states_key(file)}".encode())
+    overridable_key = overridable is True or sorted(set(overridable or ()))
+    return sha256(file.skeleton, f"{_importer_version()} {overridable_key} {make_states_key(file)}".encode())
 
 
 # ---- constants as offsets
@@ -87,16 +87,16 @@ class _Encoder:
         self.inline = bytearray()
 
     def constant(self, constant: ConstantRecipe) -> list[Any]:
-        file, offset = self._place(constant)
+        file, offset = self._locate(constant)
         return [constant.name, constant.dtype, constant.shape, file, offset]
 
-    def _place(self, constant: ConstantRecipe) -> tuple[int, int]:
-        if constant.place:
-            if constant.place.file not in self.files:
-                self.files.append(constant.place.file)
-            return self.files.index(constant.place.file), constant.place.offset
+    def _locate(self, constant: ConstantRecipe) -> tuple[int, int]:
+        if constant.tensor_location:
+            if constant.tensor_location.file not in self.files:
+                self.files.append(constant.tensor_location.file)
+            return self.files.index(constant.tensor_location.file), constant.tensor_location.offset
         self.inline += constant.raw
-        return _INLINE, len(self.inline) - len(constant.raw)
+        return _INLINE_FILE, len(self.inline) - len(constant.raw)
 
     def node(self, node: NodeRecipe) -> list[Any]:
         attributes = {name: self.attribute(value) for name, value in node.attributes.items()}
@@ -129,12 +129,12 @@ class _Encoder:
             "metadata": dict(recipe.metadata),
             "warnings": recipe.warnings,
         }
-        if len(self.inline) > _MOST_INLINE_BYTES:
+        if len(self.inline) > _MAX_INLINE_BYTES:
             return None
-        return payload(structure, bytes(self.inline))
+        return encode_entry(structure, bytes(self.inline))
 
 
-def payload(structure: dict[str, Any], inline: bytes) -> bytes:
+def encode_entry(structure: dict[str, Any], inline: bytes) -> bytes:
     """Return the content of an entry: the length of the structure, the structure as JSON, and the constants that are in no file."""
     import json  # parse_json() reads the entry: importing json takes longer than parsing a small model's entry
 
@@ -151,26 +151,26 @@ class _Decoder:
         self.file = file
         self.inline = memoryview(entry)[8 + length :]
 
-    def _bytes_of(self, index: int, name: str) -> tuple[Bytes, str]:
-        if index == _INLINE:
+    def _get_file_bytes(self, index: int, name: str) -> tuple[Bytes, str]:
+        if index == _INLINE_FILE:
             return self.inline, ""
         location = self.structure["files"][index]
-        return (self.file.beside(location, name), location) if index else (self.file.data or b"", "")
+        return (self.file.read_external(location, name), location) if index else (self.file.data or b"", "")
 
     def constant(self, record: list[Any]) -> ConstantRecipe:
         name, dtype, shape, index, offset = record
         if dtype not in BITS:
             raise ValueError(f"unknown element type {dtype}")
-        data, location = self._bytes_of(index, name)
+        data, location = self._get_file_bytes(index, name)
         size = byte_count(dtype, shape)
         raw = memoryview(data)[offset : offset + size]
         if offset < 0 or len(raw) != size:
             raise ValueError(f"'{name}' lies outside its file")
-        return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
+        return ConstantRecipe(name, dtype, shape, raw, TensorLocation(location, offset))
 
     def node(self, record: list[Any]) -> NodeRecipe:
-        op, name, inputs, outputs, given, domain = record
-        attributes = {key: self.attribute(value) for key, value in given.items()}
+        op, name, inputs, outputs, encoded_attributes, domain = record
+        attributes = {key: self.attribute(value) for key, value in encoded_attributes.items()}
         return NodeRecipe(op, name, inputs, outputs, attributes, domain)
 
     def attribute(self, value: Any) -> Attribute:
@@ -206,7 +206,7 @@ class _Decoder:
 # ---- entries
 
 
-def composed_of(recipe: Recipe) -> Composed:
+def get_composed_builders(recipe: Recipe) -> Composed:
     """Return the builders of operators that expand to several engine nodes; empty if the recipe has none.
 
     The builders are in a dozen modules, and importing these takes as long as loading a small model.
@@ -218,9 +218,9 @@ def composed_of(recipe: Recipe) -> Composed:
     return COMPOSED
 
 
-def _read(name: str, file: ModelFile) -> Recipe | None:
+def _read_entry(name: str, file: ModelFile) -> Recipe | None:
     """Return the recipe in a cache entry; None if there is no valid entry."""
-    entry = read_cache_entry(_KIND, name)
+    entry = read_cache_entry(_CACHE_KIND, name)
     if entry is None:
         return None
     try:
@@ -236,13 +236,18 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
     """
     file = ModelFile(source, folder)
     name = None if file.data is None else _entry_name(file, overridable)
-    if name is not None and (cached := _read(name, file)) is not None:
+    if name is not None and (cached := _read_entry(name, file)) is not None:
         return cached
-    from .parse import parse, recipe_of
+    from .parse import make_recipe, parse_model
 
-    recipe = recipe_of(parse(file), file, overridable)
-    if name is not None and file.is_cacheable and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
-        write_cache_entry(_KIND, name, entry)
+    recipe = make_recipe(parse_model(file), file, overridable)
+    if (
+        name is not None
+        and file.is_cacheable
+        and recipe.is_complete
+        and (entry := _Encoder().entry(recipe)) is not None
+    ):
+        write_cache_entry(_CACHE_KIND, name, entry)
     return recipe
 
 
@@ -254,16 +259,16 @@ def load_graph(
     float32: Float32Nodes | None = None,
     kernels: KernelTable | None = None,
 ) -> tuple[Graph, Recipe]:
-    """Return the engine's Graph of a model and its recipe. progress, float32 and kernels: see graph_of; overridable:
-    see recipe_of.
+    """Return the engine's Graph of a model and its recipe. progress, float32 and kernels: see build_recipe_graph; overridable:
+    see make_recipe.
 
-    Raise the errors of load_recipe and graph_of.
+    Raise the errors of load_recipe and build_recipe_graph.
     """
     recipe = load_recipe(source, folder, overridable)
-    return graph_of(recipe, progress, float32, kernels), recipe
+    return build_recipe_graph(recipe, progress, float32, kernels), recipe
 
 
-def graph_of(
+def build_recipe_graph(
     recipe: Recipe,
     progress: Callable[[int, int], None] | None = None,
     float32: Float32Nodes | None = None,
@@ -273,5 +278,5 @@ def graph_of(
 
     Raise UnsupportedError that lists everything unsupported, GraphError if the model is invalid.
     """
-    composed = composed_of(recipe)
-    return build(recipe, kernels.composed(composed) if kernels else composed, progress, float32)
+    composed = get_composed_builders(recipe)
+    return build_graph(recipe, kernels.add_to(composed) if kernels else composed, progress, float32)

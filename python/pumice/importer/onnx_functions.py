@@ -21,44 +21,44 @@ from ..base.errors import graph_error
 from .file.node_names import node_names
 from .file.onnx_tensor import DTYPES
 from .file.recipe import NodeRecipe
-from .rewrites.rewrite_table import NEWEST, OLDEST
+from .rewrites.rewrite_table import MAX_OPSET, MIN_OPSET
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
     Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the members about functions
     # (operator, domain, element type of the first input) -> whether the engine or importer supports it
-    Claimed: TypeAlias = Callable[[str, str, str], bool]
+    IsSupported: TypeAlias = Callable[[str, str, str], bool]
 
 _DOMAIN = "pumice.functions"
-_DEEPEST = 16  # maximum nesting levels of function calls
-_MOST_NODES = 1 << 20  # maximum node count of a model after expansion
-_MOST_BYTES = 1 << 30  # maximum number of bytes that expansion may add, including tensor attributes
-_NEWEST_SET = (1 << 31) - 1  # largest opset version that onnx.defs accepts
-_MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
-_SMALL = 64  # tensors with up to this many elements are kept, because they may contain a shape
+_MAX_CALL_DEPTH = 16  # maximum nesting levels of function calls
+_MAX_NODES = 1 << 20  # maximum node count of a model after expansion
+_MAX_BYTES = 1 << 30  # maximum number of bytes that expansion may add, including tensor attributes
+_MAX_OPSET = (1 << 31) - 1  # largest opset version that onnx.defs accepts
+_TYPE_SETTING_OPERATORS = ("Cast", "Constant", "ConstantOfShape")
+_MAX_KEPT_ELEMENTS = 64  # tensors with up to this many elements are kept, because they may contain a shape
 OPSET = "pumice.opset"  # attribute with the node's ONNX opset if it differs from the model's
-_ANY, _RARE = "", "float64"  # element types: any type; a type that not all claimed operators support
+_ANY_DTYPE, _RARE_DTYPE = "", "float64"  # element types: any type; a type that not all claimed operators support
 
 
-def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
+def expand_functions(model: ModelProto, is_supported: IsSupported, name: str, *, in_place: bool = False) -> ModelProto:
     """Return the model with model-local functions and ONNX function operators expanded.
 
     Nodes claimed for their element type stay, and so do nodes whose types are unknown. A model with nothing to expand
     is returned unchanged. in_place: modify and return `model` itself. Raise GraphError if a function cannot be expanded or becomes too
     large.
     """
-    if not model.functions and not _has_function_nodes(model, claimed):
+    if not model.functions and not _has_function_nodes(model, is_supported):
         return model
     _check_expansion(model, name)
-    light = _without_weights(model)
-    _give_defaults(light)
-    _note_versions(light)
+    weightless = _strip_weights(model)
+    _add_default_attributes(weightless)
+    _record_versions(weightless)
     try:
-        for _ in range(_DEEPEST):
-            if not light.functions and not _make_calls(light, claimed):
+        for _ in range(_MAX_CALL_DEPTH):
+            if not weightless.functions and not _make_calls(weightless, is_supported):
                 break
-            light = onnx.inliner.inline_local_functions(light)
+            weightless = onnx.inliner.inline_local_functions(weightless)
     except Exception as error:  # onnx's C++ checks raise arbitrary exception types
         raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
     result = model
@@ -67,9 +67,9 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
         result.CopyFrom(model)
     for field in ("functions", "opset_import"):
         result.ClearField(field)
-    result.opset_import.extend(entry for entry in light.opset_import if entry.domain != _DOMAIN)
+    result.opset_import.extend(entry for entry in weightless.opset_import if entry.domain != _DOMAIN)
     result.graph.ClearField("node")
-    result.graph.node.extend(light.graph.node)
+    result.graph.node.extend(weightless.graph.node)
     return result
 
 
@@ -88,68 +88,70 @@ def _check_expansion(model: ModelProto, name: str) -> None:
     functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
     sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while being counted
 
-    def size_of(graph: GraphProto | FunctionProto) -> _Size:
+    def get_graph_size(graph: GraphProto | FunctionProto) -> _Size:
         nodes = total = 0
         for node in (node for inner in _graphs(graph) for node in inner.node):
-            made = called_size(node)
-            nodes, total = nodes + made.nodes, total + made.bytes
+            callee_size = get_call_size(node)
+            nodes, total = nodes + callee_size.nodes, total + callee_size.bytes
         return _Size(nodes, total)
 
-    def called_size(node: NodeProto) -> _Size:
+    def get_call_size(node: NodeProto) -> _Size:
         key = (node.domain, node.op_type, _overload(node))
         if key not in functions:
             return _Size(1, node.ByteSize())
         if key not in sizes:
             sizes[key] = None
-            sizes[key] = size_of(functions[key])
+            sizes[key] = get_graph_size(functions[key])
         size = sizes[key]
         if size is None:
-            which = f"'{node.op_type}' of domain '{node.domain}'"
-            raise graph_error("model", name, f"its functions cannot be expanded: {which} calls itself")
+            function_label = f"'{node.op_type}' of domain '{node.domain}'"
+            raise graph_error("model", name, f"its functions cannot be expanded: {function_label} calls itself")
         return _Size(size.nodes, size.bytes + node.ByteSize())
 
     try:
-        nodes, total = size_of(model.graph)
+        nodes, total = get_graph_size(model.graph)
     except RecursionError:
         raise graph_error("model", name, "its functions call one another too deeply to be expanded") from None
-    most = _MOST_BYTES + model.ByteSize()
-    if nodes > _MOST_NODES or total > most:
-        expected = f"functions that expand to at most {_MOST_NODES} nodes of {most} bytes"
+    max_bytes = _MAX_BYTES + model.ByteSize()
+    if nodes > _MAX_NODES or total > max_bytes:
+        expected = f"functions that expand to at most {_MAX_NODES} nodes of {max_bytes} bytes"
         raise graph_error("model", name, f"expected {expected}, given {nodes} nodes of {total} bytes")
 
 
-def _without_weights(model: ModelProto) -> ModelProto:
+def _strip_weights(model: ModelProto) -> ModelProto:
     """Return the model with large initializers replaced by inputs: expansion needs only their types."""
-    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    weightless = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = model.graph
-    light.graph.name = graph.name
+    weightless.graph.name = graph.name
     for field in ("node", "input", "output", "value_info"):
-        getattr(light.graph, field).extend(getattr(graph, field))
-    given = {value.name for value in graph.input}
+        getattr(weightless.graph, field).extend(getattr(graph, field))
+    input_names = {value.name for value in graph.input}
     for tensor in graph.initializer:
         count = 1
         for size in tensor.dims:
             count *= size
-        if count <= _SMALL and not tensor.external_data:
-            light.graph.initializer.append(tensor)
-        elif tensor.name not in given:
-            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    return light
+        if count <= _MAX_KEPT_ELEMENTS and not tensor.external_data:
+            weightless.graph.initializer.append(tensor)
+        elif tensor.name not in input_names:
+            weightless.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return weightless
 
 
-def _give_defaults(model: ModelProto) -> None:
+def _add_default_attributes(model: ModelProto) -> None:
     """Add the default attributes that calls to model-local functions omit; the `onnx` package would omit them in the body, too."""
     defaults = {
         (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
     }
     bodies = [model.graph, *model.functions]
     for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
-        given = {attribute.name for attribute in node.attribute}
+        attribute_names = {attribute.name for attribute in node.attribute}
         values = defaults.get((node.domain, node.op_type, _overload(node)), ())
-        node.attribute.extend(value for value in values if value.name not in given)
+        node.attribute.extend(value for value in values if value.name not in attribute_names)
 
 
-def _note_versions(model: ModelProto) -> None:
+def _record_versions(model: ModelProto) -> None:
     """Record the opset on the nodes of functions that import another opset than the model, so that one expansion handles all nodes."""
     versions = _versions(model)
     for function in model.functions:
@@ -157,7 +159,7 @@ def _note_versions(model: ModelProto) -> None:
         version = imported.get("")
         if version is not None and version != versions.get("", version):
             for node in (node for graph in _graphs(function) for node in graph.node):
-                if node.domain in ("", "ai.onnx") and _differs(node.op_type, version, versions[""]):
+                if node.domain in ("", "ai.onnx") and _schemas_differ(node.op_type, version, versions[""]):
                     node.attribute.append(onnx.helper.make_attribute(OPSET, version))
         for domain, version in imported.items():
             if domain not in versions:
@@ -168,39 +170,44 @@ def _note_versions(model: ModelProto) -> None:
         function.opset_import.extend(model.opset_import)
 
 
-def _differs(op: str, version: int, other: int) -> bool:
+def _schemas_differ(op: str, version: int, other: int) -> bool:
     """Return whether an operator differs between two opsets. All versions of Constant are read in the same way."""
     if op == "Constant":
         return False
-    one, two = schema_of(op, version, ""), schema_of(op, other, "")
-    return not OLDEST <= version <= NEWEST or one is None or two is None or bool(one.since_version != two.since_version)
+    version_schema, other_schema = find_schema(op, version, ""), find_schema(op, other, "")
+    return (
+        not MIN_OPSET <= version <= MAX_OPSET
+        or version_schema is None
+        or other_schema is None
+        or bool(version_schema.since_version != other_schema.since_version)
+    )
 
 
-def version_of(node: NodeProto | NodeRecipe, default: int) -> int:
+def get_node_version(node: NodeProto | NodeRecipe, default: int) -> int:
     """Return a node's ONNX opset; `default` is the model's."""
     if isinstance(node, NodeRecipe):
-        noted = node.attributes.get(OPSET, default)
-        return noted if isinstance(noted, int) else default
-    return next((int(one.i) for one in node.attribute if one.name == OPSET), default)
+        recorded_version = node.attributes.get(OPSET, default)
+        return recorded_version if isinstance(recorded_version, int) else default
+    return next((int(attribute_item.i) for attribute_item in node.attribute if attribute_item.name == OPSET), default)
 
 
-def unversioned(node: NodeProto) -> NodeProto:
+def strip_version(node: NodeProto) -> NodeProto:
     """Return the node without the OPSET attribute."""
-    plain = onnx.NodeProto()
-    plain.CopyFrom(node)
-    del plain.attribute[:]
-    plain.attribute.extend(one for one in node.attribute if one.name != OPSET)
-    return plain
+    stripped = onnx.NodeProto()
+    stripped.CopyFrom(node)
+    del stripped.attribute[:]
+    stripped.attribute.extend(attribute_item for attribute_item in node.attribute if attribute_item.name != OPSET)
+    return stripped
 
 
 def _overload(message: FunctionProto | NodeProto) -> str:
     return getattr(message, "overload", "")  # the field exists since onnx 1.16
 
 
-def schema_of(op: str, version: int, domain: str) -> Schema | None:
+def find_schema(op: str, version: int, domain: str) -> Schema | None:
     """Return the schema of an operator in an opset; None if the opset lacks the operator."""
     try:
-        return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
+        return onnx.defs.get_schema(op, max(0, min(version, _MAX_OPSET)), domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -223,38 +230,49 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
             yield from _graphs(inner)
 
 
-def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: str) -> Schema | None:
+def _find_expandable_schema(
+    node: NodeProto, versions: dict[str, int], is_supported: IsSupported, dtype: str
+) -> Schema | None:
     """Return the schema of a node that must be expanded; None for a node that stays."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
+    if domain not in versions or is_supported(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
-    schema = schema_of(node.op_type, version_of(node, versions[domain]), domain)
+    schema = find_schema(node.op_type, get_node_version(node, versions[domain]), domain)
     return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
 
 
-def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:
+def _has_function_nodes(model: ModelProto, is_supported: IsSupported) -> bool:
     versions = _versions(model)
-    dtype = _RARE if _has_doubles(model.graph) else _ANY
-    return any(_schema(node, versions, claimed, dtype) for graph in _graphs(model.graph) for node in graph.node)
+    dtype = _RARE_DTYPE if _has_float64(model.graph) else _ANY_DTYPE
+    return any(
+        _find_expandable_schema(node, versions, is_supported, dtype)
+        for graph in _graphs(model.graph)
+        for node in graph.node
+    )
 
 
-def _has_doubles(graph: GraphProto) -> bool:
+def _has_float64(graph: GraphProto) -> bool:
     double = onnx.TensorProto.DOUBLE
     return (
         any(value.type.tensor_type.elem_type == double for value in graph.input)
         or any(tensor.data_type == double for tensor in graph.initializer)
-        or any(node.op_type in _MAKES_TYPES for inner in _graphs(graph) for node in inner.node if _names(node, double))
+        or any(
+            node.op_type in _TYPE_SETTING_OPERATORS
+            for inner in _graphs(graph)
+            for node in inner.node
+            if _mentions_dtype(node, double)
+        )
     )
 
 
-def _names(node: NodeProto, dtype: int) -> bool:
+def _mentions_dtype(node: NodeProto, dtype: int) -> bool:
     """Return whether an attribute of the node is this element type, or a tensor with it."""
     return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
-def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
+def _make_calls(model: ModelProto, is_supported: IsSupported) -> bool:
     """Turn each node that must be expanded into a call of its own function. Return whether the model then has functions."""
-    if not _has_function_nodes(model, claimed):
+    if not _has_function_nodes(model, is_supported):
         return False
     versions = _versions(model)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -266,19 +284,28 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
     for graph in _graphs(model.graph):
         for node, name in zip(graph.node, node_names(graph), strict=True):
             first = types.get(node.input[0]) if node.input else None
-            schema = _schema(node, versions, claimed, DTYPES.get(first.tensor_type.elem_type, _ANY) if first else _ANY)
-            version = version_of(node, versions[schema.domain]) if schema else 0
-            body = schema and _body(node, schema, version, types)
+            schema = _find_expandable_schema(
+                node,
+                versions,
+                is_supported,
+                DTYPES.get(first.tensor_type.elem_type, _ANY_DTYPE) if first else _ANY_DTYPE,
+            )
+            version = get_node_version(node, versions[schema.domain]) if schema else 0
+            body = schema and _get_function_body(node, schema, version, types)
             if not schema or not body:
                 continue
-            given = {attribute.name for attribute in node.attribute}
-            defaults = (one.default_value for one in schema.attributes.values() if one.name not in given)
+            attribute_names = {attribute.name for attribute in node.attribute}
+            defaults = (
+                attribute_item.default_value
+                for attribute_item in schema.attributes.values()
+                if attribute_item.name not in attribute_names
+            )
             node.attribute.extend(value for value in defaults if value.name)
             body.name, body.domain = f"{node.op_type}.{len(model.functions)}", _DOMAIN
             body.ClearField("opset_import")
             body.opset_import.extend(model.opset_import)
             for index, inner in enumerate(body.node):
-                if version_of(node, 0):
+                if get_node_version(node, 0):
                     inner.attribute.append(onnx.helper.make_attribute(OPSET, version))
                 inner.name = f"{name} ({node.op_type})/{inner.op_type}_{index}"
             node.op_type, node.domain = body.name, _DOMAIN
@@ -288,16 +315,22 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
     return bool(model.functions)
 
 
-def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
+def _get_function_body(
+    node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]
+) -> FunctionProto | None:
     """Return the latest function body up to the opset version; None if it depends on types that are unknown."""
     body = FunctionProto()
-    if versions := [known for known in schema.function_opset_versions if known <= version]:
+    if versions := [version_item for version_item in schema.function_opset_versions if version_item <= version]:
         body.ParseFromString(schema.get_function_with_opset_version(max(versions)))
         return body
-    versions = [known for known in schema.context_dependent_function_opset_versions if known <= version]
+    versions = [
+        version_item for version_item in schema.context_dependent_function_opset_versions if version_item <= version
+    ]
     if not versions or any(name and name not in types for name in node.input):
         return None
     inputs = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
-    made = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), inputs)
-    body.ParseFromString(made)
+    function_bytes = schema.get_context_dependent_function_with_opset_version(
+        max(versions), node.SerializeToString(), inputs
+    )
+    body.ParseFromString(function_bytes)
     return body

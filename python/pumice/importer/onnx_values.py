@@ -11,29 +11,43 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from ..base.element_types import Array
 from ..base.errors import graph_error
 from .file.model_file import ModelFile
-from .file.onnx_tensor import constant_of, dtype_of
+from .file.onnx_tensor import get_dtype, make_constant
 from .file.recipe import Attribute, InputRecipe, NotExpressible, Recipe, Sizes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TypeProto, ValueInfoProto
 
 ONNX_DOMAINS = ("", "ai.onnx")
-_RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
+_SUBGRAPH_OPERATORS = ("If", "Loop", "Scan", "SequenceMap")
 # Names that converters write for unknown sizes: equal names do not imply equal sizes.
-_UNKNOWN = {"", "?", "*", "-1", "unk", "unknown", "none", "null", "nan", "any", "dyn", "dynamic", "undefined"}
+_UNKNOWN_SIZE_NAMES = {
+    "",
+    "?",
+    "*",
+    "-1",
+    "unk",
+    "unknown",
+    "none",
+    "null",
+    "nan",
+    "any",
+    "dyn",
+    "dynamic",
+    "undefined",
+}
 
 
 # ---- attributes
 
 
-def _text(value: bytes, node: str) -> str:
+def _decode_text(value: bytes, node: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         raise graph_error("node", node, f"expected UTF-8 text, given {value[:40]!r}") from None
 
 
-def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
+def read_attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
     """Return the value of a non-graph attribute. Raise GraphError, or NotExpressible for kinds that a Recipe cannot hold."""
     kind = attribute.type
     if kind == AttributeProto.FLOAT:
@@ -41,23 +55,23 @@ def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attri
     if kind == AttributeProto.INT:
         return attribute.i
     if kind == AttributeProto.STRING:
-        return _text(attribute.s, node)
+        return _decode_text(attribute.s, node)
     if kind == AttributeProto.FLOATS:
         return list(attribute.floats)
     if kind == AttributeProto.INTS:
         return list(attribute.ints)
     if kind == AttributeProto.STRINGS:
-        return [_text(value, node) for value in attribute.strings]
+        return [_decode_text(value, node) for value in attribute.strings]
     if kind == AttributeProto.TENSOR:
-        return constant_of(attribute.t, attribute.t.name or attribute.name, file)
+        return make_constant(attribute.t, attribute.t.name or attribute.name, file)
     if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
         raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
     if kind == AttributeProto.TYPE_PROTO:
-        return type_name(attribute.tp)
+        return format_type(attribute.tp)
     raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
 
 
-def attributes_of(
+def read_attributes(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
     """Return a node's attributes by name; `subgraph` reads graph attributes.
@@ -72,25 +86,25 @@ def attributes_of(
             raise graph_error(
                 "node", node, f"attribute '{attribute.name}' refers to a function's, outside of a function"
             )
-        runs_subgraphs = proto.op_type in _RUN_SUBGRAPHS and proto.domain in ONNX_DOMAINS
+        runs_subgraphs = proto.op_type in _SUBGRAPH_OPERATORS and proto.domain in ONNX_DOMAINS
         if runs_subgraphs and attribute.type == AttributeProto.GRAPH:
             attributes[attribute.name] = subgraph(attribute.g)
         else:
-            attributes[attribute.name] = attribute_of(attribute, node, file)
+            attributes[attribute.name] = read_attribute(attribute, node, file)
     if proto.op_type == "SequenceEmpty" and proto.domain in ONNX_DOMAINS:
         number = attributes.get("dtype", TensorProto.FLOAT)
-        attributes["dtype"] = dtype_of(number) if isinstance(number, int) else number
+        attributes["dtype"] = get_dtype(number) if isinstance(number, int) else number
     return attributes
 
 
-def constant_value(name: str, value: Attribute) -> Array:
+def make_constant_array(name: str, value: Attribute) -> Array:
     """Return the elements of a Constant node from one of its attributes. Raise NotExpressible for other attributes."""
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
     if name in ("value_string", "value_strings"):
-        texts = np.array(value, object)
-        if all(isinstance(text, str) for text in texts.reshape(-1)):
-            return texts
+        string_array = np.array(value, object)
+        if all(isinstance(text, str) for text in string_array.reshape(-1)):
+            return string_array
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
     raise NotExpressible(f"Constant with the attribute '{name}'")
@@ -99,51 +113,53 @@ def constant_value(name: str, value: Attribute) -> Array:
 # ---- values
 
 
-def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
+def _read_sizes(shape: Any) -> tuple[Sizes, list[str]]:
     sizes: list[int | None] = []
     names = []
     for dimension in shape.dim:
-        known = dimension.HasField("dim_value") and dimension.dim_value > 0
-        sizes.append(dimension.dim_value if known else None)
-        names.append("" if known or dimension.dim_param.strip().lower() in _UNKNOWN else dimension.dim_param)
+        is_known = dimension.HasField("dim_value") and dimension.dim_value > 0
+        sizes.append(dimension.dim_value if is_known else None)
+        names.append(
+            "" if is_known or dimension.dim_param.strip().lower() in _UNKNOWN_SIZE_NAMES else dimension.dim_param
+        )
     return sizes, names
 
 
-def type_name(given: TypeProto) -> str:
+def format_type(type_proto: TypeProto) -> str:
     """Return a type as text for compounds.Kind: the element type, wrapped in "sequence()" or "optional()" if needed.
 
     Raise NotExpressible for other types.
     """
-    kind = str(given.WhichOneof("value")).removesuffix("_type")
+    kind = str(type_proto.WhichOneof("value")).removesuffix("_type")
     if kind == "tensor":
-        return dtype_of(given.tensor_type.elem_type)
+        return get_dtype(type_proto.tensor_type.elem_type)
     if kind == "optional":
-        inner = type_name(given.optional_type.elem_type)
+        inner = format_type(type_proto.optional_type.elem_type)
         if not inner.startswith("optional("):
             return f"optional({inner})"
-    if kind == "sequence" and given.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
-        return f"sequence({type_name(given.sequence_type.elem_type)})"
+    if kind == "sequence" and type_proto.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
+        return f"sequence({format_type(type_proto.sequence_type.elem_type)})"
     raise NotExpressible(
         f"{kind} that holds no tensors" if kind in ("optional", "sequence") else f"{kind} instead of a tensor"
     )
 
 
-def value_of(info: ValueInfoProto) -> InputRecipe:
+def read_value_info(info: ValueInfoProto) -> InputRecipe:
     """Return the declaration of a value. Raise GraphError if it has no type, NotExpressible if the type is unsupported."""
     if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
-    dtype = type_name(info.type)
+    dtype = format_type(info.type)
     tensor: TypeProto.Tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return InputRecipe(info.name, dtype, None, [])
-    return InputRecipe(info.name, dtype, *_sizes(tensor.shape))
+    return InputRecipe(info.name, dtype, *_read_sizes(tensor.shape))
 
 
-def declared_output(info: ValueInfoProto) -> InputRecipe:
+def read_declared_output(info: ValueInfoProto) -> InputRecipe:
     """Return an output as declared in the file. It is only displayed, so nothing is checked."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
     try:
-        dtype = type_name(info.type)
+        dtype = format_type(info.type)
     except NotExpressible:
         dtype = ""
-    return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
+    return InputRecipe(info.name, dtype, *(_read_sizes(shape) if shape is not None else (None, [])))

@@ -10,43 +10,43 @@ import onnx
 import pumice._pumice as _pumice
 
 from ..base.element_types import Bytes
-from ..base.errors import bounded, graph_error
+from ..base.errors import graph_error, truncate_middle
 from .composed.operator_table import COMPOSED
-from .file.file_signatures import kind_of
+from .file.file_signatures import detect_file_type
 from .file.model_file import ModelFile
 from .file.recipe import Overridable, Recipe
 from .file.weight_files import check_locations
 from .graph_importer import GraphImporter
-from .onnx_functions import expanded
+from .onnx_functions import expand_functions
 from .onnx_values import ONNX_DOMAINS
-from .rewrites.string_to_index import without_strings
 from .rewrites.rewrite_table import UPGRADES
+from .rewrites.string_to_index import convert_strings
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def parse(file: ModelFile, whole: bool = False) -> ModelProto:
-    """Return a file's ModelProto with functions expanded. whole: include the data of large tensors (see skeleton).
+def parse_model(file: ModelFile, with_weights: bool = False) -> ModelProto:
+    """Return a file's ModelProto with functions expanded. with_weights: include the data of large tensors (see skeleton).
 
     Raise GraphError if the file is not an ONNX model.
     """
-    model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
+    model = file.proto if file.data is None else _decode(file.data if with_weights else file.skeleton, file)
     if model is None or not model.HasField("graph"):
         raise graph_error(
-            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file that holds no graph'}"
+            "model", file.name, f"expected an ONNX model, given {_describe_file(file) or 'a file that holds no graph'}"
         )
     _check_text(model, file)
     check_locations(file)
-    return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
+    return expand_functions(model, _is_claimed, file.name, in_place=file.proto is None)
 
 
 def _is_claimed(op: str, domain: str, dtype: str) -> bool:
     """Return whether the engine or the importer supports an operator with this dtype of its first input, or with any dtype if it is ""."""
-    named = f"{domain}::{op}" if domain else op
-    if dtype and named in _input_dtypes() and named not in COMPOSED:
-        return dtype in _input_dtypes()[named]
-    return _pumice.has_operator(op, domain) or named in COMPOSED or named in UPGRADES
+    full_op_name = f"{domain}::{op}" if domain else op
+    if dtype and full_op_name in _input_dtypes() and full_op_name not in COMPOSED:
+        return dtype in _input_dtypes()[full_op_name]
+    return _pumice.has_operator(op, domain) or full_op_name in COMPOSED or full_op_name in UPGRADES
 
 
 @functools.cache
@@ -67,22 +67,22 @@ def _check_text(message: Any, file: ModelFile) -> None:
                 _check_text(item, file)
 
 
-def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
+def _decode(data: Bytes, file: ModelFile) -> ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))
     except Exception as error:  # the exception class differs between versions of protobuf
-        given = _told(file) or f"bytes that the ONNX format does not allow ({error})"
-        raise graph_error("model", file.name, f"expected an ONNX model, given {given}") from None
+        description = _describe_file(file) or f"bytes that the ONNX format does not allow ({error})"
+        raise graph_error("model", file.name, f"expected an ONNX model, given {description}") from None
     return model
 
 
-def _told(file: ModelFile) -> str:
+def _describe_file(file: ModelFile) -> str:
     """Return a short description of what the file seems to be instead of a model; "" if unknown."""
-    return "" if file.data is None else kind_of(file.data)
+    return "" if file.data is None else detect_file_type(file.data)
 
 
-def opsets(model: ModelProto) -> dict[str, int]:
+def get_opsets(model: ModelProto) -> dict[str, int]:
     """Return the opset version of each domain, the latest if listed repeatedly; ONNX's own domain is ""."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
@@ -91,7 +91,7 @@ def opsets(model: ModelProto) -> dict[str, int]:
     return versions
 
 
-def _warnings(model: ModelProto) -> list[str]:
+def _find_warnings(model: ModelProto) -> list[str]:
     """Return a warning for each declaration in the file that is not followed as written."""
     warnings = []
     if model.ir_version > onnx.IR_VERSION:
@@ -99,28 +99,28 @@ def _warnings(model: ModelProto) -> list[str]:
             f"ir_version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that the package onnx "
             f"{onnx.__version__} knows: what a newer format adds is not read"
         )
-    given: dict[str, list[int]] = {}
+    versions_by_domain: dict[str, list[int]] = {}
     for entry in model.opset_import:
-        given.setdefault("" if entry.domain in ONNX_DOMAINS else entry.domain, []).append(entry.version)
-    for domain, versions in given.items():
+        versions_by_domain.setdefault("" if entry.domain in ONNX_DOMAINS else entry.domain, []).append(entry.version)
+    for domain, versions in versions_by_domain.items():
         if len(versions) > 1:
-            listed = ", ".join(map(str, versions))
+            version_list = ", ".join(map(str, versions))
             warnings.append(
-                f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, of versions {listed}: "
+                f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, of versions {version_list}: "
                 f"{max(versions)} is taken"
             )
-    return [bounded(warning) for warning in warnings]
+    return [truncate_middle(warning) for warning in warnings]
 
 
-def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
+def make_recipe(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
     """Return the Recipe of a parsed model, including a list of unsupported features. overridable: initializers to expose as inputs.
 
     Raise GraphError if the model breaks a rule, BindingError if a name in `overridable` is not such an initializer.
     """
-    recipe = GraphImporter(model.graph, opsets(model), file, wanted=overridable).recipe()
-    recipe = without_strings(recipe)
+    recipe = GraphImporter(model.graph, get_opsets(model), file, overridable_request=overridable).recipe()
+    recipe = convert_strings(recipe)
     return recipe._replace(
         metadata={entry.key: entry.value for entry in model.metadata_props},
-        warnings=_warnings(model),
+        warnings=_find_warnings(model),
         plain=not any(node.qualified_op in COMPOSED for node in recipe.nodes),
     )

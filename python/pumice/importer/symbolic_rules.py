@@ -28,7 +28,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operators.mod,
     ast.Pow: operators.pow,
 }
-_COMPARED: dict[type[ast.cmpop], str] = {
+_COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
     ast.LtE: "<=",
     ast.Gt: ">",
@@ -38,7 +38,7 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 }
 
 
-def plain(value: Any) -> Any:
+def to_python_number(value: Any) -> Any:
     """Return NumPy scalars as Python numbers and arrays as lists, anything else unchanged."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
@@ -52,57 +52,57 @@ class Size:
         self.text = text
         self.real = real
 
-    def _with(self, mark: str, other: Any, turned: bool = False) -> Any:
-        other = plain(other)
+    def _binary(self, operator_symbol: str, other: Any, is_reflected: bool = False) -> Any:
+        other = to_python_number(other)
         if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
             return NotImplemented
-        one, two = (as_size(other), self) if turned else (self, as_size(other))
-        return Size(f"({one.text} {mark} {two.text})", one.real or two.real)
+        left_size, right_size = (to_size(other), self) if is_reflected else (self, to_size(other))
+        return Size(f"({left_size.text} {operator_symbol} {right_size.text})", left_size.real or right_size.real)
 
-    def _call(self, name: str, other: Any, turned: bool = False, real: bool = False) -> Any:
-        other = plain(other)
+    def _call(self, name: str, other: Any, is_reflected: bool = False, real: bool = False) -> Any:
+        other = to_python_number(other)
         if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
             return NotImplemented
-        one, two = (as_size(other), self) if turned else (self, as_size(other))
-        return Size(f"{name}({one.text}, {two.text})", real or one.real or two.real)
+        left_size, right_size = (to_size(other), self) if is_reflected else (self, to_size(other))
+        return Size(f"{name}({left_size.text}, {right_size.text})", real or left_size.real or right_size.real)
 
     def __add__(self, other: Any) -> Any:
-        return self._with("+", other)
+        return self._binary("+", other)
 
     def __radd__(self, other: Any) -> Any:
-        return self._with("+", other, turned=True)
+        return self._binary("+", other, is_reflected=True)
 
     def __sub__(self, other: Any) -> Any:
-        return self._with("-", other)
+        return self._binary("-", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._with("-", other, turned=True)
+        return self._binary("-", other, is_reflected=True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._with("*", other)
+        return self._binary("*", other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._with("*", other, turned=True)
+        return self._binary("*", other, is_reflected=True)
 
     def __truediv__(self, other: Any) -> Any:
-        made = self._with("/", other)
-        return made if made is NotImplemented else Size(made.text, real=True)
+        ratio = self._binary("/", other)
+        return ratio if ratio is NotImplemented else Size(ratio.text, real=True)
 
     def __rtruediv__(self, other: Any) -> Any:
-        made = self._with("/", other, turned=True)
-        return made if made is NotImplemented else Size(made.text, real=True)
+        ratio = self._binary("/", other, is_reflected=True)
+        return ratio if ratio is NotImplemented else Size(ratio.text, real=True)
 
     def __floordiv__(self, other: Any) -> Any:
         return self._call("floor_divide", other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._call("floor_divide", other, turned=True)
+        return self._call("floor_divide", other, is_reflected=True)
 
     def __mod__(self, other: Any) -> Any:
         return self._call("mod", other)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._call("mod", other, turned=True)
+        return self._call("mod", other, is_reflected=True)
 
     def __pow__(self, other: Any) -> Any:
         return self._call("pow", other, real=True)
@@ -126,9 +126,9 @@ class Size:
     __index__ = __float__ = __int__
 
 
-def as_size(value: Any) -> Size:
+def to_size(value: Any) -> Size:
     """Convert a number to a Size; return a Size unchanged. Raise InputError for anything else."""
-    value = plain(value)
+    value = to_python_number(value)
     if isinstance(value, Size):
         return value
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
@@ -144,11 +144,11 @@ class Sizes(tuple[Size, ...]):
     name = ""
 
     @classmethod
-    def of(cls, name: str, rank: int) -> Sizes:
+    def make(cls, name: str, rank: int) -> Sizes:
         """Return the sizes of the tensor with this name in expressions, such as x0."""
-        made = cls(Size(f"{name}_{axis}") for axis in range(rank))
-        made.name = name
-        return made
+        sizes = cls(Size(f"{name}_{axis}") for axis in range(rank))
+        sizes.name = name
+        return sizes
 
 
 class RuleTensor:
@@ -174,8 +174,8 @@ class RuleTensor:
     def shape(self) -> Sizes:
         """The sizes of the axes. If the rank is unknown, a rule can only return them unchanged."""
         if self._rank is None:
-            return _unknown_sizes(self)
-        return Sizes.of(self._name, self._rank)
+            return _make_unknown_sizes(self)
+        return Sizes.make(self._name, self._rank)
 
 
 class _UnknownSizes(Sizes):
@@ -191,16 +191,16 @@ class _UnknownSizes(Sizes):
         return self._tensor.rank
 
 
-def _unknown_sizes(tensor: RuleTensor) -> Sizes:
-    made = _UnknownSizes()
-    made.name, made._tensor = tensor._name, tensor
-    return made
+def _make_unknown_sizes(tensor: RuleTensor) -> Sizes:
+    unknown_sizes = _UnknownSizes()
+    unknown_sizes.name, unknown_sizes._tensor = tensor._name, tensor
+    return unknown_sizes
 
 
 # ---- rules as strings
 
 
-class _Text:
+class _RuleExpression:
     """Evaluates a rule's expression: names, attributes, subscripts, arithmetic, comparisons, `a if c else b`, min, max, len."""
 
     def __init__(self, text: str, names: Mapping[str, Any]) -> None:
@@ -211,13 +211,13 @@ class _Text:
             raise InputError(f"expected an expression, given {text!r}: {error}") from None
 
     def value(self) -> Any:
-        return self._of(self._tree)
+        return self._evaluate(self._tree)
 
-    def _of(self, node: ast.expr) -> Any:
-        made = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if made is None:
+    def _evaluate(self, node: ast.expr) -> Any:
+        handler = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if handler is None:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
-        return made(node)
+        return handler(node)
 
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, (bool, str, *_NUMBERS)):
@@ -230,38 +230,47 @@ class _Text:
         return self._names[node.id]
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        value = self._of(node.value)
+        value = self._evaluate(node.value)
         if not isinstance(value, RuleTensor) or node.attr not in ("shape", "rank", "ndim", "size", "dtype"):
             raise InputError(f"'{ast.unparse(node)}' has no meaning: a tensor has shape, rank, ndim, size and dtype")
         return getattr(value, node.attr)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value = self._of(node.value)
+        value = self._evaluate(node.value)
         try:
-            return value[self._of(node.slice)]
+            return value[self._evaluate(node.slice)]
         except (TypeError, IndexError) as error:
             raise InputError(f"'{ast.unparse(node)}': {error}") from None
 
     def _slice(self, node: ast.Slice) -> slice:
-        return slice(*(None if part is None else self._of(part) for part in (node.lower, node.upper, node.step)))
+        return slice(
+            *(
+                None if size_part is None else self._evaluate(size_part)
+                for size_part in (node.lower, node.upper, node.step)
+            )
+        )
 
     def _tuple(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
-        made: list[Any] = []
+        elements: list[Any] = []
         for item in node.elts:
-            made.extend(self._of(item.value)) if isinstance(item, ast.Starred) else made.append(self._of(item))
-        return tuple(made)
+            elements.extend(self._evaluate(item.value)) if isinstance(item, ast.Starred) else elements.append(
+                self._evaluate(item)
+            )
+        return tuple(elements)
 
     _list = _tuple
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         return {
-            self._of(key): self._of(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None
+            self._evaluate(key): self._evaluate(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
         }
 
     def _binop(self, node: ast.BinOp) -> Any:
         if type(node.op) not in _BINARY:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
-        left, right = self._of(node.left), self._of(node.right)
+        left, right = self._evaluate(node.left), self._evaluate(node.right)
         try:
             return _BINARY[type(node.op)](left, right)
         except (TypeError, ZeroDivisionError) as error:
@@ -270,92 +279,99 @@ class _Text:
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.USub):
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
-        return -self._of(node.operand)
+        return -self._evaluate(node.operand)
 
     def _compare(self, node: ast.Compare) -> Any:
-        if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARED:
+        if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARISONS:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
-        left, right = self._of(node.left), self._of(node.comparators[0])
-        mark = _COMPARED[type(node.ops[0])]
+        left, right = self._evaluate(node.left), self._evaluate(node.comparators[0])
+        operator_symbol = _COMPARISONS[type(node.ops[0])]
         if not isinstance(left, Size) and not isinstance(right, Size):
-            made = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge}
-            return {**made, "==": operators.eq, "!=": operators.ne}[mark](left, right)
-        one, two = as_size(left), as_size(right)
-        if one.real or two.real:
+            comparison_functions = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge}
+            return {**comparison_functions, "==": operators.eq, "!=": operators.ne}[operator_symbol](left, right)
+        first_size, second_size = to_size(left), to_size(right)
+        if first_size.real or second_size.real:
             raise InputError(
                 f"'{ast.unparse(node)}': sizes are compared as whole numbers, and one of these is real: multiply instead of dividing, "
                 "as in 'x.shape[0] > x.shape[1]' for 'x.shape[0] / x.shape[1] > 1', or divide by //"
             )
-        return Size(f"({one.text} {mark} {two.text})")
+        return Size(f"({first_size.text} {operator_symbol} {second_size.text})")
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        condition = self._of(node.test)
+        condition = self._evaluate(node.test)
         if not isinstance(condition, Size):
-            return self._of(node.body if condition else node.orelse)
-        one, two = as_size(self._of(node.body)), as_size(self._of(node.orelse))
-        return Size(f"({condition.text} ? {one.text} : {two.text})", one.real or two.real)
+            return self._evaluate(node.body if condition else node.orelse)
+        first_size, second_size = to_size(self._evaluate(node.body)), to_size(self._evaluate(node.orelse))
+        return Size(f"({condition.text} ? {first_size.text} : {second_size.text})", first_size.real or second_size.real)
 
     def _call(self, node: ast.Call) -> Any:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
-        given = [self._of(one) for one in node.args]
+        call_arguments = [self._evaluate(argument_node) for argument_node in node.args]
         if (
             node.keywords
-            or (name, len(given)) not in (("len", 1), ("min", len(given)), ("max", len(given)))
-            or not given
+            or (name, len(call_arguments))
+            not in (("len", 1), ("min", len(call_arguments)), ("max", len(call_arguments)))
+            or not call_arguments
         ):
             raise InputError(f"'{ast.unparse(node)}': expected min, max or len of numbers")
         if name == "len":
-            return len(given[0])
-        made = as_size(given[0])
-        for one in given[1:]:
-            made = made._call(name, one)
-        return made
+            return len(call_arguments[0])
+        combined = to_size(call_arguments[0])
+        for argument_node in call_arguments[1:]:
+            combined = combined._call(name, argument_node)
+        return combined
 
 
-def applied(rule: Rule, names: Mapping[str, Any]) -> Any:
+def evaluate_rule(rule: Rule, names: Mapping[str, Any]) -> Any:
     """Evaluate a rule with these inputs and attributes.
 
     Raise InputError if an expression is invalid, or if a callable has other parameters or raises.
     """
     if isinstance(rule, str):
-        return _Text(rule, names).value()
+        return _RuleExpression(rule, names).value()
     parameters = inspect.signature(rule).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        wanted = dict(names)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        rule_arguments = dict(names)
     else:
-        if unknown := [one.name for one in parameters if one.name not in names and one.default is one.empty]:
+        if unknown := [
+            parameter.name
+            for parameter in parameters
+            if parameter.name not in names and parameter.default is parameter.empty
+        ]:
             raise InputError(f"expected parameters of {', '.join(names)}; given '{unknown[0]}'")
-        wanted = {one.name: names[one.name] for one in parameters if one.name in names}
+        rule_arguments = {parameter.name: names[parameter.name] for parameter in parameters if parameter.name in names}
     try:
-        return rule(**wanted)
+        return rule(**rule_arguments)
     except InputError:
         raise
     except Exception as error:  # the caller's function may raise anything
         raise InputError(f"it raises {type(error).__name__}: {error}") from error
 
 
-def sizes_text(value: Any) -> str:
+def format_sizes(value: Any) -> str:
     """Format sizes for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError for anything but integer sizes."""
     if isinstance(value, Sizes) and value.name.startswith("x"):
         return f"={value.name[1:]}"
-    value = plain(value)
-    parts = [value] if isinstance(value, (Size, *_NUMBERS)) else list(value) if isinstance(value, Iterable) else None
-    if parts is None or isinstance(value, str):
+    value = to_python_number(value)
+    size_items = (
+        [value] if isinstance(value, (Size, *_NUMBERS)) else list(value) if isinstance(value, Iterable) else None
+    )
+    if size_items is None or isinstance(value, str):
         raise InputError(f"expected sizes, given {value!r}")
-    made = [as_size(part) for part in parts]
-    if any(one.real for one in made):
+    size_list = [to_size(size_part) for size_part in size_items]
+    if any(size_item.real for size_item in size_list):
         raise InputError("expected whole numbers as sizes; // divides to one")
-    return ";".join(one.text for one in made)
+    return ";".join(size_item.text for size_item in size_list)
 
 
-def number_text(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError for anything else."""
-    value = plain(value)
+    value = to_python_number(value)
     if isinstance(value, (list, tuple)):
-        return f"[{';'.join(map(number_text, value))}]"
+        return f"[{';'.join(map(format_number, value))}]"
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float):
         return f"r:{value!r}"
-    made = as_size(value)
-    return f"r:{made.text}" if made.real else made.text
+    size_expression = to_size(value)
+    return f"r:{size_expression.text}" if size_expression.real else size_expression.text

@@ -7,64 +7,64 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.element_types import Array, array_of
+from ..base.atomic_files import Path, convert_read_errors
+from ..base.element_types import Array, array_from_bytes
 from ..base.errors import InputError
-from ..base.atomic_files import Path, readable
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
 
-def npz_arrays(path: Path, only: str | None = None) -> dict[str, Array]:
+def read_npz(path: Path, only_name: str | None = None) -> dict[str, Array]:
     """Return the arrays of an .npz file by name; only: return just this array, or the single array in the file.
 
     Raise InputError if the content is invalid or lacks the array, OSError if the file is unreadable.
     """
     with open(path, "rb") as file:  # NumPy leaves the file open if it rejects the content
-        with readable(path):
+        with convert_read_errors(path):
             archive: Any = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InputError(f"'{os.fspath(path)}': expected an .npz file, given a single array")
-        return {name: _member(archive, path, name) for name in _names(archive.files, path, only)}
+        return {name: _read_member(archive, path, name) for name in _select_names(archive.files, path, only_name)}
 
 
-def _names(names: list[str], path: Path, only: str | None) -> list[str]:
-    if only is None or len(names) == 1:
+def _select_names(names: list[str], path: Path, only_name: str | None) -> list[str]:
+    if only_name is None or len(names) == 1:
         return names
-    if only not in names:
+    if only_name not in names:
         given = ", ".join(names) or "none"
-        raise InputError(f"'{os.fspath(path)}': expected an array '{only}' or a single one, given {given}")
-    return [only]
+        raise InputError(f"'{os.fspath(path)}': expected an array '{only_name}' or a single one, given {given}")
+    return [only_name]
 
 
-def _member(archive: Any, path: Path, name: str) -> Array:
-    with readable(path, name):
+def _read_member(archive: Any, path: Path, name: str) -> Array:
+    with convert_read_errors(path, name):
         array = archive[name]
     if not isinstance(array, np.ndarray):
         raise InputError(f"'{os.fspath(path)}', member '{name}': expected a NumPy array, given a file that is none")
     return array
 
 
-def npy_array(path: Path) -> Array:
+def read_npy(path: Path) -> Array:
     """Return the array in an .npy file. Raise InputError if the content is invalid, OSError if the file is unreadable."""
-    with open(path, "rb") as file, readable(path):
+    with open(path, "rb") as file, convert_read_errors(path):
         array: Any = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise InputError(f"'{os.fspath(path)}': expected one NumPy array, given an .npz file: call it NAME.npz")
     return array
 
 
-def tensor_file(path: Path) -> Array:
+def read_tensor_file(path: Path) -> Array:
     """Return the array in an ONNX TensorProto file. Raise InputError if the content is invalid, OSError if the file is unreadable."""
     from onnx import TensorProto
 
     with open(path, "rb") as file:
         data = file.read()
-    with readable(path, kind="an ONNX TensorProto"):
-        return tensor_array(TensorProto.FromString(data), path)
+    with convert_read_errors(path, kind="an ONNX TensorProto"):
+        return tensor_to_array(TensorProto.FromString(data), path)
 
 
-def tensor_array(tensor: TensorProto, path: Path) -> Array:
+def tensor_to_array(tensor: TensorProto, path: Path) -> Array:
     """Return a tensor's elements; external data is looked up in the folder of the file `path`.
 
     Raise GraphError if external data is missing or does not fit, InputError for an invalid location, and protobuf's errors.
@@ -74,11 +74,11 @@ def tensor_array(tensor: TensorProto, path: Path) -> Array:
     if tensor.data_location != TensorProto.EXTERNAL:
         return np.asarray(numpy_helper.to_array(tensor))
     from ..importer.file.model_file import ModelFile
-    from ..importer.file.onnx_tensor import constant_of
+    from ..importer.file.onnx_tensor import make_constant
     from ..importer.file.weight_files import external_tensors
 
     if any("\0" in location for _, location in external_tensors(tensor)):
         raise InputError(f"'{os.fspath(path)}': expected the name of a file as location of its data, given a NUL byte")
     file = ModelFile(b"", os.path.dirname(os.fspath(path)) or os.curdir)
-    constant = constant_of(tensor, tensor.name, file)
-    return array_of(constant.raw, constant.dtype, constant.shape)
+    constant = make_constant(tensor, tensor.name, file)
+    return array_from_bytes(constant.raw, constant.dtype, constant.shape)

@@ -13,34 +13,34 @@ from .._pumice import OutOfMemoryError
 from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError, binding_error
 from ..base.log import log_warning
-from ..importer.file.model_file import Folder, Source, portable, reread
+from ..importer.file.model_file import Folder, Source, make_portable, make_rereadable
 from ..importer.file.weight_files import model_digests, model_states
-from .batches import Batch, Layout, batch_of, checked_rows, layout_of, rows_of
+from .batches import Batch, BatchLayout, check_result_rows, get_batch_layout, make_batch, slice_rows
+from .load_options import reject_unknown_options
 from .model import Model
-from .shared_models import Digests, ModelKey, OpenedModel, keep, opened_model
-from .load_options import refuse_unknown
-from .precision_policy import Precision, policy_of
-from .runs import MOST_IN_FLIGHT
+from .precision_policy import Precision, parse_policy
+from .runs import MAX_IN_FLIGHT
+from .shared_models import Digests, ModelKey, SharedModel, get_shared_model, pin_model
 
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")
-_OWN = ("device", "precision", "batch_size", "ragged", "columns", "keep", "named", "depth", "folder")
+_PREDICTOR_OPTIONS = ("device", "precision", "batch_size", "ragged", "columns", "keep", "named", "depth", "folder")
 _RAGGED = ("pad", "rebind")
-_OF_THIS_PROCESS = "it holds functions of this process, which workers do not have; pumice.load() takes it"
+_PROCESS_LOCAL = "it holds functions of this process, which workers do not have; pumice.load() takes it"
 _HINTS = {
     "context": "device= names the device, which each worker opens by itself",
     "devices": "a predictor opens one device; pumice.load(model, devices=...) takes several of one machine",
-    "operators": _OF_THIS_PROCESS,
-    "kernels": _OF_THIS_PROCESS,
+    "operators": _PROCESS_LOCAL,
+    "kernels": _PROCESS_LOCAL,
     "overridable": "a batch has columns for inputs alone; pumice.load() takes it",
 }
 
 
 def _check_options(options: Mapping[str, Any], device: Any, precision: Precision) -> None:
     """Raise InputError or BindingError for invalid options early, before the predictor is sent to a worker."""
-    refuse_unknown(options, (*_OWN, *_OPTIONS), _HINTS)
+    reject_unknown_options(options, (*_PREDICTOR_OPTIONS, *_OPTIONS), _HINTS)
     if isinstance(device, bool) or not isinstance(device, str | int):
         raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
-    name = policy_of(precision).precision
+    name = parse_policy(precision).precision
     if name not in PRECISIONS:
         raise InputError(f"BatchPredictor: precision is one of {', '.join(PRECISIONS)}, or a policy; given {name!r}")
 
@@ -49,14 +49,14 @@ def _check_rows(batch_size: Any, ragged: Any, depth: Any) -> None:
     """Raise InputError for an invalid number of rows or runs."""
     if ragged not in _RAGGED:
         raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
-    if batch_size is not None and not _is_number(batch_size):
+    if batch_size is not None and not _is_positive_int(batch_size):
         raise InputError(f"BatchPredictor: batch_size is a number of rows from 1 on, or None; given {batch_size!r}")
-    if not _is_number(depth) or depth > MOST_IN_FLIGHT:
-        raise InputError(f"BatchPredictor: depth is a number of runs from 1 to {MOST_IN_FLIGHT}; given {depth!r}")
+    if not _is_positive_int(depth) or depth > MAX_IN_FLIGHT:
+        raise InputError(f"BatchPredictor: depth is a number of runs from 1 to {MAX_IN_FLIGHT}; given {depth!r}")
 
 
-def _is_number(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+def _is_positive_int(candidate: Any) -> bool:
+    return isinstance(candidate, int) and not isinstance(candidate, bool) and candidate >= 1
 
 
 def _check_columns(columns: Any, keep: Any) -> None:
@@ -97,7 +97,7 @@ class BatchPredictor:
     are raised by the first call.
     """
 
-    _no_source = "its .model is the model that it opens"  # hint for callers who pass a predictor as a model
+    _no_source_hint = "its .model is the model that it opens"  # hint for callers who pass a predictor as a model
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class BatchPredictor:
         _check_options(options, device, precision)
         _check_rows(batch_size, ragged, depth)
         _check_columns(columns, keep)
-        self._source = portable(reread(model))
+        self._source = make_portable(make_rereadable(model))
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise FileNotFoundError(2, os.strerror(2), self._source)
         # Expected SHA-256 of the model's files; empty in the process that created the predictor.
@@ -126,10 +126,10 @@ class BatchPredictor:
         self._device, self._precision = device, precision
         self._folder = None if folder is None else os.path.abspath(folder)
         self._options = options
-        self._limit, self._ragged, self._depth = batch_size, ragged, depth
+        self._max_rows, self._ragged, self._depth = batch_size, ragged, depth
         self._columns, self._keep, self._named = dict(columns or {}), [*keep], named
-        self._opened: OpenedModel | None = None
-        self._layout: Layout | None = None
+        self._opened: SharedModel | None = None
+        self._batch_layout: BatchLayout | None = None
         self.notes: list[str] = []  # one sentence per deviation from the requested settings
 
     # ---- calls
@@ -175,18 +175,18 @@ class BatchPredictor:
     def _stream(self, batches: Iterator[Any]) -> Iterator[Any]:
         pending: deque[Batch] = deque()
         while True:
-            model, layout = self._open()
-            limit = layout.fixed or self._limit
+            model, layout = self._open_model()
+            max_rows = layout.fixed_rows or self._max_rows
             sent: deque[tuple[Batch, int, int]] = deque()
             try:
-                for results in model.map(self._runs(layout, limit, batches, pending, sent), self._depth):
+                for results in model.map(self._runs(layout, max_rows, batches, pending, sent), self._depth):
                     batch, rows, count = sent.popleft()
-                    parts = (results,) if len(model.outputs) == 1 else tuple(results)
-                    batch.parts.append(checked_rows(model, parts, rows, count))
+                    run_results = (results,) if len(model.outputs) == 1 else tuple(results)
+                    batch.run_results.append(check_result_rows(model, run_results, rows, count))
                     batch.done += count
                     if batch.done == batch.rows:
                         pending.popleft()
-                        yield self._result(model, batch)
+                        yield self._make_result(model, batch)
                 return
             except OutOfMemoryError as error:
                 if not sent:  # the batch iterator itself ran out of memory
@@ -194,54 +194,64 @@ class BatchPredictor:
                 rows = sent[0][1]
                 sent.clear()
                 for batch in pending:  # the pending batches' runs in flight were dropped
-                    batch.sent, batch.is_begun = batch.done, bool(batch.done)
-                self._halve(layout, rows, error)
+                    batch.sent, batch.is_started = batch.done, bool(batch.done)
+                self._halve_rows(layout, rows, error)
 
     def _runs(
         self,
-        layout: Layout,
-        limit: int | None,
+        layout: BatchLayout,
+        max_rows: int | None,
         batches: Iterator[Any],
         pending: deque[Batch],
         sent: deque[tuple[Batch, int, int]],
     ) -> Iterator[dict[str, Array]]:
         """Yield the arguments of each run on demand, and append its (batch, rows, valid rows) to `sent`."""
         while True:
-            batch = next((one for one in pending if one.sent < one.rows or not one.is_begun), None)
+            batch = next(
+                (
+                    pending_batch
+                    for pending_batch in pending
+                    if pending_batch.sent < pending_batch.rows or not pending_batch.is_started
+                ),
+                None,
+            )
             if batch is None:
                 try:
-                    given = next(batches)
+                    batch_argument = next(batches)
                 except StopIteration:
                     return
-                batch = batch_of(layout, given, self._columns, self._keep)
+                batch = make_batch(layout, batch_argument, self._columns, self._keep)
                 if self._named and self._keep and not batch.is_named:
-                    told = f"a dict of columns, since keep= names {', '.join(map(str, self._keep))}"
-                    raise binding_error("K4", "", told, "arrays without names", kind="column")
+                    expectation = f"a dict of columns, since keep= names {', '.join(map(str, self._keep))}"
+                    raise binding_error("K4", "", expectation, "arrays without names", kind="column")
                 pending.append(batch)
-            count = min(batch.rows - batch.sent, limit or batch.rows)
-            is_padded = layout.fixed is not None or self._ragged == "pad"
-            rows = limit if limit and is_padded else count
+            count = min(batch.rows - batch.sent, max_rows or batch.rows)
+            is_padded = layout.fixed_rows is not None or self._ragged == "pad"
+            rows = max_rows if max_rows and is_padded else count
             sent.append((batch, rows, count))
-            arguments = rows_of(layout, batch, batch.sent, count, rows)
+            arguments = slice_rows(layout, batch, batch.sent, count, rows)
             batch.sent += count
-            batch.is_begun = True
+            batch.is_started = True
             yield arguments
 
-    def _halve(self, layout: Layout, rows: int, error: OutOfMemoryError) -> None:
+    def _halve_rows(self, layout: BatchLayout, rows: int, error: OutOfMemoryError) -> None:
         """Halve the batch size of later runs. Re-raise the error if it cannot be halved further."""
-        if layout.fixed is not None or rows <= 1:
+        if layout.fixed_rows is not None or rows <= 1:
             raise error
-        self._limit = min(self._limit or rows, rows // 2)  # another thread may have halved it too
-        note = f"a run of {rows} rows does not fit the device's memory ({error}); runs have at most {self._limit} rows from now on"
+        self._max_rows = min(self._max_rows or rows, rows // 2)  # another thread may have halved it too
+        note = f"a run of {rows} rows does not fit the device's memory ({error}); runs have at most {self._max_rows} rows from now on"
         self.notes.append(note)
         log_warning(f"BatchPredictor: {note}")
         if self._opened is not None:
-            self._opened.start_again()  # frees the memory of the larger runs
+            self._opened.invalidate()  # frees the memory of the larger runs
 
-    def _result(self, model: Model, batch: Batch) -> Any:
+    def _make_result(self, model: Model, batch: Batch) -> Any:
         results = batch.results()
         if batch.is_named or self._named:
-            return {**batch.kept, **{value.name: one for value, one in zip(model.outputs, results, strict=True)}}
+            return {
+                **batch.passthrough,
+                **{value.name: column for value, column in zip(model.outputs, results, strict=True)},
+            }
         return model.outputs_of(results)
 
     # ---- properties and lifetime
@@ -249,45 +259,45 @@ class BatchPredictor:
     @property
     def model(self) -> Model:
         """The model, loaded on first access. Raises whatever loading raises."""
-        return self._open()[0]
+        return self._open_model()[0]
 
     @property
     def batch_size(self) -> int | None:
         """The maximum number of rows per run: as requested, or less if memory was short; None: all rows of a batch."""
-        return self._limit
+        return self._max_rows
 
     @property
     def is_open(self) -> bool:
         """Whether the predictor has opened its device in this process and has not been closed since."""
         return self._opened is not None
 
-    def _open(self) -> tuple[Model, Layout]:
-        opened = self._opened
-        if opened is None or opened.process != os.getpid():
+    def _open_model(self) -> tuple[Model, BatchLayout]:
+        opened_entry = self._opened
+        if opened_entry is None or opened_entry.process != os.getpid():
             state = model_states(self._source, self._folder)
-            told = (repr(self._precision), repr(self._options))
-            key = ModelKey(self._source, self._digests, state, self._folder, self._device, *told)
-            opened = self._opened = opened_model(key, self._precision, self._folder, self._options)
+            expectation = (repr(self._precision), repr(self._options))
+            key = ModelKey(self._source, self._digests, state, self._folder, self._device, *expectation)
+            opened_entry = self._opened = get_shared_model(key, self._precision, self._folder, self._options)
             if self._is_unpickled:
-                keep(opened)
-        model = opened.model()
-        if self._layout is None:
-            layout = layout_of(model)
+                pin_model(opened_entry)
+        model = opened_entry.model()
+        if self._batch_layout is None:
+            layout = get_batch_layout(model)
             self._check_names(model, layout)
-            self._layout = layout
-        return model, self._layout
+            self._batch_layout = layout
+        return model, self._batch_layout
 
-    def _check_names(self, model: Model, layout: Layout) -> None:
+    def _check_names(self, model: Model, layout: BatchLayout) -> None:
         """Raise BindingError for a column of an unknown input, and for a kept column with an output's name."""
         for name in self._columns:
             if name not in layout.inputs:
-                told = f"names of inputs ({', '.join(layout.inputs)})"
-                raise binding_error("K4", "columns", told, f"{name!r}", kind="argument")
+                expectation = f"names of inputs ({', '.join(layout.inputs)})"
+                raise binding_error("K4", "columns", expectation, f"{name!r}", kind="argument")
         outputs = [value.name for value in model.outputs]
         for name in self._keep:
             if name in outputs:
-                told = f"columns that are no outputs ({', '.join(outputs)})"
-                raise binding_error("K4", "keep", told, f"{name!r}", kind="argument")
+                expectation = f"columns that are no outputs ({', '.join(outputs)})"
+                raise binding_error("K4", "keep", expectation, f"{name!r}", kind="argument")
 
     def close(self) -> None:
         """Release the model; device memory is freed unless another predictor of the process uses it. The next call
@@ -295,12 +305,12 @@ class BatchPredictor:
         """
         self._opened = None
         if self._is_unpickled:
-            keep(None)
+            pin_model(None)
 
     @staticmethod
     def release() -> None:
         """Release the model that this process keeps open for unpickled predictors."""
-        keep(None)
+        pin_model(None)
 
     def __enter__(self) -> BatchPredictor:
         return self
@@ -318,10 +328,16 @@ class BatchPredictor:
         Raise OSError and GraphError if a file is missing.
         """
         digests = self._digests if self._is_unpickled else model_digests(self._source, self._folder)
-        travels = {"_digests": digests, "_is_unpickled": True, "_opened": None, "_layout": None, "notes": []}
-        return {**self.__dict__, **travels}
+        pickled_state = {
+            "_digests": digests,
+            "_is_unpickled": True,
+            "_opened": None,
+            "_batch_layout": None,
+            "notes": [],
+        }
+        return {**self.__dict__, **pickled_state}
 
     def __repr__(self) -> str:
         source = repr(self._source) if isinstance(self._source, str) else f"{len(self._source)} bytes"
-        rows = "all rows of a batch" if self._limit is None else f"at most {self._limit} rows"
+        rows = "all rows of a batch" if self._max_rows is None else f"at most {self._max_rows} rows"
         return f"<BatchPredictor of {source}, runs of {rows}, {'open' if self.is_open else 'not open'}>"

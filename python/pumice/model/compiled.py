@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import Context, UploadMemory
-from ..device.context import checked_context, default_context, made_default_context
-from ..importer.file.model_file import bytes_of, reread
-from ..importer.load import graph_of, load_recipe
-from .load_options import chosen_policy, chosen_variants, kernel_table, listed, shown_bar
+from ..device.context import default_context, get_existing_default_context, validate_context
+from ..importer.file.model_file import get_source_bytes, make_rereadable
+from ..importer.load import build_recipe_graph, load_recipe
+from .load_options import kernel_table, make_progress_bar, parse_names, resolve_policy, resolve_variants
 
 if TYPE_CHECKING:
     from .._pumice import Program
@@ -27,47 +27,50 @@ class CompiledModel:
     """
 
     def __init__(
-        self, source: Source, context: Context | None, precision: Precision, wanted: Mapping[str, Any]
+        self, source: Source, context: Context | None, precision: Precision, load_options: Mapping[str, Any]
     ) -> None:
         """wanted: the other arguments of Model by name. Raise as Model does."""
-        given, self.policy = checked_context(context), chosen_policy(precision)
-        self.source, self.folder = _with_operators(reread(source), wanted)
-        kernels = wanted["kernels"]
+        explicit_context, self.policy = validate_context(context), resolve_policy(precision)
+        self.source, self.folder = _add_operators(make_rereadable(source), load_options)
+        kernels = load_options["kernels"]
         self.kernel_table = None if kernels is None else kernel_table(kernels)
-        self.fuse, self.overridable = listed(wanted["fuse"], "fuse"), listed(wanted["overridable"], "overridable")
-        with shown_bar("nodes", wanted["progress"]) as bar:
+        self.fuse, self.overridable = (
+            parse_names(load_options["fuse"], "fuse"),
+            parse_names(load_options["overridable"], "overridable"),
+        )
+        with make_progress_bar("nodes", load_options["progress"]) as bar:
             # Do not create a context yet: the model may turn out to be unsupported.
-            made = made_default_context() if given is None else given
-            memory = UploadMemory(made, bytes_of(self.source)) if made else None
+            existing_context = get_existing_default_context() if explicit_context is None else explicit_context
+            memory = UploadMemory(existing_context, get_source_bytes(self.source)) if existing_context else None
             self.recipe = load_recipe(self.source, self.folder, self.overridable)
             if memory:
                 memory.expect(self.recipe.stored_bytes(self.policy.precision))
-            float32 = self.policy.float32_nodes()
+            float32_selection = self.policy.float32_nodes()
             if self.kernel_table is not None and self.kernel_table is not kernels:
                 self.kernel_table.check_used(self.recipe)
-            graph = graph_of(self.recipe, bar, float32, self.kernel_table)
-            self.policy.check_met(self.recipe.name)
-            self.context = given or made or default_context()
-            self.variants = chosen_variants(self.context, wanted["tuned"])
-            self.float32_nodes = float32.names if float32 else []
+            graph = build_recipe_graph(self.recipe, bar, float32_selection, self.kernel_table)
+            self.policy.check_all_matched(self.recipe.name)
+            self.context = explicit_context or existing_context or default_context()
+            self.variants = resolve_variants(self.context, load_options["tuned"])
+            self.float32_nodes = float32_selection.names if float32_selection else []
             self.program: Program = graph.compile(
                 self.context,
                 self.policy.precision,
                 fuse=self.fuse,
                 progress=bar.phase if bar else None,
                 memory=memory,
-                check_indices=wanted["check_indices"],
-                deterministic=wanted["deterministic"],
+                check_indices=load_options["check_indices"],
+                deterministic=load_options["deterministic"],
                 float32_nodes=self.float32_nodes,
                 measured=self.variants,
-                list_variants=self.variants is not None and self.variants.lists,
+                list_variants=self.variants is not None and self.variants.lists_variants,
             )
 
 
-def _with_operators(source: Source, wanted: Mapping[str, Any]) -> tuple[Source, Folder | None]:
+def _add_operators(source: Source, load_options: Mapping[str, Any]) -> tuple[Source, Folder | None]:
     """Return the model with user-defined operators added as functions, and the folder of its weights."""
-    if not wanted["operators"]:
-        return source, wanted["folder"]
-    from ..importer.expression_operator import with_operators
+    if not load_options["operators"]:
+        return source, load_options["folder"]
+    from ..importer.expression_operator import add_operator_functions
 
-    return with_operators(source, wanted["folder"], wanted["operators"])
+    return add_operator_functions(source, load_options["folder"], load_options["operators"])

@@ -6,38 +6,39 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.element_types import Array
-from ..importer.build.compound_values import Kind
+from ..importer.build.compound_values import ValueKind
 from ..importer.file.recipe import InputRecipe
-from .model_values import ModelValue, sizes_text
+from .model_values import ModelValue, format_shape
 
 
-def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+def convert_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
     """Convert the engine's sizes (None or negative if unknown) to numbers, names, or None for unnamed sizes."""
     if shape is None:
         return None
-    named = list(names) + [""] * (len(shape) - len(names))
+    padded_names = list(names) + [""] * (len(shape) - len(names))
     return tuple(
-        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
+        (name or None) if size is None or size < 0 else int(size)
+        for size, name in zip(shape, padded_names, strict=True)
     )
 
 
-def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
+def merge_declared_shape(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
     """Return the output with the file's names for sizes that the engine does not know."""
     if declared is None or declared.shape is None:
         return output
-    given = dimensions(declared.shape, declared.dimension_names) or ()
+    declared_sizes = convert_dimensions(declared.shape, declared.dimension_names) or ()
     if output.shape is None:
-        return output._replace(shape=given)
-    if len(given) != len(output.shape):
+        return output._replace(shape=declared_sizes)
+    if len(declared_sizes) != len(output.shape):
         return output
     shape = tuple(
-        ours if ours is not None else theirs if isinstance(theirs, str) else None
-        for ours, theirs in zip(output.shape, given, strict=True)
+        engine_size if engine_size is not None else declared_size if isinstance(declared_size, str) else None
+        for engine_size, declared_size in zip(output.shape, declared_sizes, strict=True)
     )
     return output._replace(shape=shape)
 
 
-class Declarations:
+class DeclaredOutputs:
     """The declared outputs of a model.
 
     A mismatch is not an error, because the engine does not rely on declarations: `warn` is called with a description.
@@ -46,7 +47,7 @@ class Declarations:
     def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
         self._declared = {value.name: value for value in declared}
         self._warn = warn
-        self._told: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
+        self._warned_outputs: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
 
     def check(self, outputs: Sequence[ModelValue]) -> None:
         """Compare the types and shapes that are known before any call."""
@@ -55,9 +56,9 @@ class Declarations:
             if declared is None:
                 continue
             # The recipe declares strings as int64 indices: see importer/rewrites/strings.py.
-            types = (_type_of(output), _type_of(output).replace("string", "int64"))
+            types = (_format_type(output), _format_type(output).replace("string", "int64"))
             if declared.dtype and declared.dtype not in types:
-                self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
+                self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_format_type(output)}")
             if output.kind == "tensor":
                 self._compare(declared, output.shape)
 
@@ -68,20 +69,23 @@ class Declarations:
                 self._compare(declared, result.shape)
 
     def _compare(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
-        if declared.shape is None or shape is None or declared.name in self._told:
+        if declared.shape is None or shape is None or declared.name in self._warned_outputs:
             return
         pairs = zip(declared.shape, shape, strict=False)
-        same = len(declared.shape) == len(shape) and not any(
-            isinstance(given, int) and size is not None and size != given for size, given in pairs
+        matches = len(declared.shape) == len(shape) and not any(
+            isinstance(declared_size, int) and size is not None and size != declared_size
+            for size, declared_size in pairs
         )
-        if not same:
-            self._told.add(declared.name)
-            named = zip(declared.shape, declared.dimension_names, strict=True)
-            told = sizes_text([name or None if size is None else size for size, name in named])
-            self._warn(f"output '{declared.name}' is declared of shape {told}, and is of {sizes_text(shape)}")
+        if not matches:
+            self._warned_outputs.add(declared.name)
+            sizes_and_names = zip(declared.shape, declared.dimension_names, strict=True)
+            declared_text = format_shape([name or None if size is None else size for size, name in sizes_and_names])
+            self._warn(
+                f"output '{declared.name}' is declared of shape {declared_text}, and is of {format_shape(shape)}"
+            )
 
 
-def _type_of(output: ModelValue) -> str:
+def _format_type(output: ModelValue) -> str:
     """Return the type as spelled in the file; see recipe.InputRecipe."""
     dtype = "string" if output.dtype == object else str(output.dtype)
-    return str(Kind(dtype, "sequence" in output.kind, "optional" in output.kind))
+    return str(ValueKind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -11,21 +11,21 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import plain, shell_word
-from .array_files import npy_array, npz_arrays, tensor_file
+from ..base.printable_text import quote_shell_word, shorten_printable
+from .array_files import read_npy, read_npz, read_tensor_file
 from .model import Model
 from .model_values import ModelValue
 
-_GENERATED_SIZE = 224  # size of unknown dimensions, except the first (usually the batch), which gets 1
+_DEFAULT_SIZE = 224  # size of unknown dimensions, except the first (usually the batch), which gets 1
 _SEED = 0
-_MOST_GENERATED = 1 << 30  # maximum elements of a generated input
+_MAX_GENERATED_ELEMENTS = 1 << 30  # maximum elements of a generated input
 
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
-Draw: TypeAlias = "Callable[[ModelValue, Shapes, np.random.Generator], tuple[Array, str]]"
+DrawFunction: TypeAlias = "Callable[[ModelValue, Shapes, np.random.Generator], tuple[Array, str]]"
 
 
-class Generated(NamedTuple):
+class GeneratedInputs(NamedTuple):
     """Generated inputs, the sizes chosen for unknown dimensions, and a description of how each input was drawn."""
 
     arrays: dict[str, Array]
@@ -37,14 +37,14 @@ class Generated(NamedTuple):
         """A description of the chosen sizes and how to override them; "" if no size was chosen."""
         if not self.made_up:
             return ""
-        sizes = ", ".join(f"{plain(name)} = {size}" for name, size in self.made_up.items())
+        sizes = ", ".join(f"{shorten_printable(name)} = {size}" for name, size in self.made_up.items())
         # Prefer a non-batch dimension as the example: its size is more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
-        quoted = shell_word(f"{example}=16")
+        quoted = quote_shell_word(f"{example}=16")
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
-def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
+def draw_values(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
     """Return random values for an input, drawn by its type alone, and a description. shapes: the shapes of all inputs,
     by name.
     """
@@ -54,28 +54,30 @@ def drawn(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tup
     return random.random(shape).astype(value.dtype), "numbers from 0 to 1 at random"
 
 
-def generated(model: Model, sizes: Mapping[str, int], draw: Draw = drawn) -> Generated:
+def draw_inputs(model: Model, sizes: Mapping[str, int], draw: DrawFunction = draw_values) -> GeneratedInputs:
     """Return random inputs by name, the same at every call.
 
     sizes: keyed by dimension name, or by input and axis, as in "x[1]", for an unnamed dimension. Raise InputError for
     an unknown dimension, or if an input would be too large.
     """
     _check_tensors(model)
-    known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
+    known_names = list(dict.fromkeys(name for value in model.inputs for name in _unknown_size_names(value) if name))
     for name in sizes:
-        if name not in known:
-            raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
+        if name not in known_names:
+            raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known_names) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
     chosen = dict(sizes)  # keyed by dimension name, so that equal names get equal sizes
-    shapes = {value.name: _shape(value, chosen) for value in model.inputs}
-    pairs = {value.name: draw(value, shapes, random) for value in model.inputs}
+    shapes = {value.name: _choose_shape(value, chosen) for value in model.inputs}
+    arrays_and_descriptions = {value.name: draw(value, shapes, random) for value in model.inputs}
     made_up = {name: size for name, size in chosen.items() if name not in sizes}
-    return Generated(
-        {name: pair[0] for name, pair in pairs.items()}, made_up, {n: pair[1] for n, pair in pairs.items()}
+    return GeneratedInputs(
+        {name: array_and_description[0] for name, array_and_description in arrays_and_descriptions.items()},
+        made_up,
+        {n: array_and_description[1] for n, array_and_description in arrays_and_descriptions.items()},
     )
 
 
-def _open_sizes(value: ModelValue) -> list[str]:
+def _unknown_size_names(value: ModelValue) -> list[str]:
     """Return the name of each axis with an unknown size; "" if the size is known."""
     return [
         "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
@@ -88,34 +90,40 @@ def _check_tensors(model: Model) -> None:
             raise InputError(f"input '{value}': files and generated inputs are tensors; call the model from Python")
 
 
-def _shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
+def _choose_shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
     if value.dtype == object:
         raise InputError(f"input '{value.name}' holds strings: give it with --input")
     if value.shape is None:
         raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
     shape = []
-    for axis, (size, name) in enumerate(zip(value.shape, _open_sizes(value), strict=True)):
-        shape.append(size if isinstance(size, int) else chosen.setdefault(name, _GENERATED_SIZE if axis else 1))
-    if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
-        raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
+    for axis, (size, name) in enumerate(zip(value.shape, _unknown_size_names(value), strict=True)):
+        shape.append(size if isinstance(size, int) else chosen.setdefault(name, _DEFAULT_SIZE if axis else 1))
+    if any(size > _MAX_GENERATED_ELEMENTS for size in shape) or math.prod(shape) > _MAX_GENERATED_ELEMENTS:
+        raise InputError(
+            f"input '{value.name}' of shape {shape}: at most {_MAX_GENERATED_ELEMENTS} elements are generated"
+        )
     return tuple(shape)
 
 
-def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
+def read_inputs(model: Model, entries: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
     """Read inputs from NAME=FILE, or from FILE for a single input or an .npz with all inputs.
 
     image_options: options of load_image, which require an image among the files. Raise InputError if an input is
     missing or passed twice or if a file is invalid, OSError if a file is unreadable.
     """
     _check_tensors(model)
-    if image_options and not any(_is_picture(entry) for entry in given):
+    if image_options and not any(_is_image(entry) for entry in entries):
         raise InputError(f"options of pictures ({', '.join(image_options)}), but none of the inputs is one")
     names = [value.name for value in model.inputs]
     arrays: dict[str, Array] = {}
-    for entry in given:
-        name, path = _split(entry, names)
-        found = _named_arrays(path, names) if name is None else {name: _read(path, _input(model, name), image_options)}
-        for key, array in found.items():
+    for entry in entries:
+        name, path = _split_entry(entry, names)
+        new_arrays = (
+            _named_arrays(path, names)
+            if name is None
+            else {name: _read_file(path, _find_input(model, name), image_options)}
+        )
+        for key, array in new_arrays.items():
             if key in arrays:
                 raise InputError(f"input '{key}' is given twice")
             arrays[key] = array
@@ -125,18 +133,18 @@ def from_files(model: Model, given: list[str], image_options: Mapping[str, Any])
     return arrays
 
 
-def _input(model: Model, name: str) -> ModelValue:
+def _find_input(model: Model, name: str) -> ModelValue:
     return next(value for value in model.inputs if value.name == name)
 
 
-def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
+def _split_entry(entry: str, names: list[str]) -> tuple[str | None, str]:
     """Split NAME=FILE into the input's name and the path; the name is "" for an .npz with several inputs."""
     for name in names:
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]
     if "=" in entry and not os.path.exists(entry):
-        given = entry.split("=")[0]
-        raise InputError(f"no input '{given}'; the model has {', '.join(names)}")
+        unknown_name = entry.split("=")[0]
+        raise InputError(f"no input '{unknown_name}'; the model has {', '.join(names)}")
     if len(names) == 1:
         return names[0], entry
     if entry.endswith(".npz"):
@@ -145,26 +153,26 @@ def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
 
 
 def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
-    arrays = npz_arrays(path)
+    arrays = read_npz(path)
     if unknown := [name for name in arrays if name not in names]:
         raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
     return arrays
 
 
-def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Array:
+def _read_file(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Array:
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".npy":
-        return npy_array(path)
+        return read_npy(path)
     if suffix == ".npz":
-        return next(iter(npz_arrays(path, value.name).values()))
+        return next(iter(read_npz(path, value.name).values()))
     if suffix == ".pb":
-        return tensor_file(path)
+        return read_tensor_file(path)
     from ..device.image_loading import load_image
 
     return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
 
 
-def _is_picture(path: str) -> bool:
+def _is_image(path: str) -> bool:
     return os.path.splitext(path)[1].lower() not in (".npy", ".npz", ".pb")
 
 

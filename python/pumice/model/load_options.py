@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .precision_policy import Policy
     from .step_variants import StepVariants
 
-OF_EACH_MODEL = (
+MODEL_OPTIONS = (
     "folder",
     "progress",
     "seed",
@@ -30,10 +30,10 @@ OF_EACH_MODEL = (
     "kernels",
     "tuned",
 )
-OF_A_MODEL = ("context", "precision", *OF_EACH_MODEL, "overridable")
+ALL_MODEL_OPTIONS = ("context", "precision", *MODEL_OPTIONS, "overridable")
 
 
-class OnePrecision:
+class UniformPolicy:
     """The policy of a model with a single precision for all nodes."""
 
     def __init__(self, precision: str) -> None:
@@ -43,59 +43,59 @@ class OnePrecision:
     def float32_nodes(self) -> None:
         """Return None; a per-node policy returns a collector of its float32 nodes."""
 
-    def check_met(self, model: str) -> None:
+    def check_all_matched(self, model: str) -> None:
         """Do nothing; a per-node policy raises InputError if an entry matched no node."""
 
 
-def chosen_policy(given: Any) -> Policy | OnePrecision:
-    """Return the policy that the argument `precision` describes, see policy_of(). The module for per-node policies is
+def resolve_policy(precision_argument: Any) -> Policy | UniformPolicy:
+    """Return the policy that the argument `precision` describes, see parse_policy(). The module for per-node policies is
     imported only if needed.
     """
-    if isinstance(given, str) and not given.endswith(".json"):
-        return OnePrecision(given)
-    from .precision_policy import policy_of
+    if isinstance(precision_argument, str) and not precision_argument.endswith(".json"):
+        return UniformPolicy(precision_argument)
+    from .precision_policy import parse_policy
 
-    return policy_of(given)
+    return parse_policy(precision_argument)
 
 
-def refuse_unknown(
-    given: Mapping[str, Any], known: Sequence[str] = OF_A_MODEL, hints: Mapping[str, str] | None = None
+def reject_unknown_options(
+    options: Mapping[str, Any], allowed: Sequence[str] = ALL_MODEL_OPTIONS, hints: Mapping[str, str] | None = None
 ) -> None:
-    """Raise BindingError (K4) for keyword arguments that are not in `known`.
+    """Raise BindingError (K4) for keyword arguments that are not in `allowed`.
 
     hints: keyword -> what to use instead; None: the hints for a model on one device.
     """
-    for name, value in given.items():
-        if name in known:
+    for name, value in options.items():
+        if name in allowed:
             continue
         hint = _hint(name, value) if hints is None else hints.get(name, "")
-        told = f"one of {', '.join(known[:-1])} and {known[-1]}"
-        raise binding_error("K4", name, told, f"'{name}'", hint, kind="argument")
+        expectation = f"one of {', '.join(allowed[:-1])} and {allowed[-1]}"
+        raise binding_error("K4", name, expectation, f"'{name}'", hint, kind="argument")
 
 
 def _hint(name: str, value: Any) -> str:
     if name == "devices":
         return "pumice.load(model, devices=...) loads it on several devices"
     if name in ("device", "provider", "providers"):
-        shown = value if isinstance(value, str) else "discrete"
-        return f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
+        device_name = value if isinstance(value, str) else "discrete"
+        return f"a device is named by a context: context=pumice.Context('{device_name}'); pumice.devices() lists them"
     return ""
 
 
-def listed(value: Any, kind: str) -> bool | list[str]:
+def parse_names(value: Any, kind: str) -> bool | list[str]:
     """Check an argument that is True, False, or a list of names. Raise BindingError (K4) for anything else."""
     if isinstance(value, bool):
         return value
     names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
-        raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
+        received = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
+        raise binding_error("K4", str(value), "True, False or a list of names", received, kind=kind)
     return sorted(names) if isinstance(value, set | frozenset) else names
 
 
-def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
+def resolve_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
     """Return the variants that the argument `tuned` selects; None for the engine's own choices. Raise the errors of
-    `chosen`.
+    `resolve_step_variants`.
 
     If nothing was ever measured, the module that reads measurements is not imported.
     """
@@ -103,19 +103,19 @@ def chosen_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVa
         cache = cache_directory()
         if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
             return None
-    from .step_variants import chosen
+    from .step_variants import resolve_step_variants
 
-    return chosen(context, tuned)
+    return resolve_step_variants(context, tuned)
 
 
-def shown_bar(what: str, wanted: bool) -> AbstractContextManager[Progress | None]:
+def make_progress_bar(label: str, enabled: bool) -> AbstractContextManager[Progress | None]:
     """Return a progress bar for loading; None if it would not be shown, for example without a terminal."""
-    if not wanted or not (at_terminal() or "ipykernel" in sys.modules):
+    if not enabled or not (at_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
 
-    bar = Progress(what)
-    return bar if bar.shown else nullcontext()
+    bar = Progress(label)
+    return bar if bar.visible else nullcontext()
 
 
 def kernel_table(kernels: Any) -> KernelTable:

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._pumice import Context, DeviceInfo, StateError
-from ..base.element_types import Array, array_of, numpy_dtype
-from ..base.errors import binding_error, bounded
+from ..base.element_types import Array, array_from_bytes, numpy_dtype
+from ..base.errors import binding_error, truncate_middle
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
-from ..base.printable_text import plain
-from ..device.context import Place, context_at, place_of
-from ..importer.file.model_file import Folder, ModelFile, Source, portable
+from ..base.printable_text import shorten_printable
+from ..device.context import ContextRef, make_context_ref, resolve_context_ref
+from ..importer.file.model_file import Folder, ModelFile, Source, make_portable
 from . import runs
 from .compiled import CompiledModel
-from .declared_outputs import Declarations, declared_value, dimensions
-from .load_options import refuse_unknown
-from .runs import ModelRun, Outputs, mapped, targets_of
-from .model_values import ModelValue, Packing, fits, rearrangement, sizes_text
+from .declared_outputs import DeclaredOutputs, convert_dimensions, merge_declared_shape
+from .load_options import reject_unknown_options
+from .model_values import ModelValue, Packing, format_shape, shape_matches, suggest_rearrangement
+from .runs import ModelRun, Outputs, check_output_arrays, map_cases
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ModelProto
 
     from .._pumice import Program
-    from ..base.string_indices import CallStrings, KeptStrings
+    from ..base.string_indices import CallStrings, TensorStrings
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable, Recipe
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 else:
     from ..base import lazy_numpy_typing as npt
 
-_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
-_MOST_SIGNATURES = 256  # number of validated signatures (argument shapes and dtypes) to remember
+_CALL_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
+_MAX_SIGNATURES = 256  # number of validated signatures (argument shapes and dtypes) to remember
 
 
 class Model:
@@ -100,69 +100,93 @@ class Model:
         tuned: bool | Mapping[str, str] = True,
         **unknown: NoReturn,
     ) -> None:
-        refuse_unknown(unknown)
-        wanted: dict[str, Any] = {"check_indices": check_indices, "deterministic": deterministic, "tuned": tuned}
-        given = {"folder": folder, "progress": progress, "operators": operators, "fuse": fuse, "kernels": kernels}
-        made = CompiledModel(source, context, precision, {**wanted, **given, "overridable": overridable})
-        recipe, policy = made.recipe, made.policy
-        self.source, self.folder = made.source, made.folder
-        own = {"seed": seed, "fuse": made.fuse, "overridable": made.overridable, "kernels": made.kernel_table}
-        self._options: dict[str, Any] = {**wanted, **own}
-        self.kernel_table, self.name = made.kernel_table, recipe.name
+        reject_unknown_options(unknown)
+        engine_options: dict[str, Any] = {
+            "check_indices": check_indices,
+            "deterministic": deterministic,
+            "tuned": tuned,
+        }
+        other_options = {
+            "folder": folder,
+            "progress": progress,
+            "operators": operators,
+            "fuse": fuse,
+            "kernels": kernels,
+        }
+        compiled_model = CompiledModel(
+            source, context, precision, {**engine_options, **other_options, "overridable": overridable}
+        )
+        recipe, policy = compiled_model.recipe, compiled_model.policy
+        self.source, self.folder = compiled_model.source, compiled_model.folder
+        resolved_options = {
+            "seed": seed,
+            "fuse": compiled_model.fuse,
+            "overridable": compiled_model.overridable,
+            "kernels": compiled_model.kernel_table,
+        }
+        self._options: dict[str, Any] = {**engine_options, **resolved_options}
+        self.kernel_table, self.name = compiled_model.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # precision of all nodes except those that the policy puts in fp32
         self.policy = dict(policy.entries)  # the policy's entries; only "default" if the precision was a name
-        self.float32_nodes = made.float32_nodes  # names, as in report(), of the nodes that the policy puts in fp32
-        self.check_indices, self.fuse, self.deterministic = check_indices, made.fuse, deterministic
+        self.float32_nodes = (
+            compiled_model.float32_nodes
+        )  # names, as in report(), of the nodes that the policy puts in fp32
+        self.check_indices, self.fuse, self.deterministic = check_indices, compiled_model.fuse, deterministic
         # Measured variants by kind of step, used if a step supports them; None: the engine's own choices.
-        self.step_variants = made.variants
-        self.context = made.context
-        self._program: Program | None = made.program
-        self._call: Callable[..., tuple[Array, ...]] = made.program.call
+        self.step_variants = compiled_model.variants
+        self.context = compiled_model.context
+        self._program: Program | None = compiled_model.program
+        self._call: Callable[..., tuple[Array, ...]] = compiled_model.program.call
         self.warnings = list(recipe.warnings)  # declarations of the file that do not hold; also logged, and in report()
-        self._declarations = Declarations(recipe.outputs, self.warn)
-        self._tensors = [self._value(value) for value in made.program.inputs]  # the program's inputs
-        packing = self._packing_of(recipe, made.program, seed)
-        needed = len(packing.inputs) - len(recipe.defaults)
-        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
-        self.overridable = packing.inputs[needed:]  # initializers that a call may also pass
-        self._set_values(recipe, packing)
+        self._declarations = DeclaredOutputs(recipe.outputs, self.warn)
+        self._tensors = [self._make_value(value) for value in compiled_model.program.inputs]  # the program's inputs
+        packing = self._make_packing(recipe, compiled_model.program, seed)
+        num_required = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:num_required], packing.outputs
+        self.overridable = packing.inputs[num_required:]  # initializers that a call may also pass
+        self._init_values(recipe, packing)
         forward_log()
         for warning in recipe.warnings:
             log_warning(f"model '{self.name}': {warning}")
         self._declarations.check(self.outputs)
 
-    def _packing_of(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
+    def _make_packing(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
         """Return the mapping between the caller's inputs and outputs and the program's tensors."""
         declared = {value.name: value for value in recipe.outputs}
-        results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
+        results = [merge_declared_shape(self._make_value(value), declared.get(value.name)) for value in program.outputs]
         return Packing(
-            ([one.name for one in recipe.inputs], self._tensors),
-            ([one.name for one in recipe.outputs], results),
+            ([declared_item.name for declared_item in recipe.inputs], self._tensors),
+            ([declared_item.name for declared_item in recipe.outputs], results),
             seed,
             recipe.strings,
             recipe.string_values,
         )
 
-    def _set_values(self, recipe: Recipe, packing: Packing) -> None:
+    def _init_values(self, recipe: Recipe, packing: Packing) -> None:
         """Set the input and output data that calls look up."""
-        self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
+        self._defaults = {
+            initializer.name: array_from_bytes(initializer.raw, initializer.dtype, initializer.shape)
+            for initializer in recipe.defaults.values()
+        }
         for name in set(recipe.string_values).intersection(self._defaults):
-            self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
-        self._fixed = set(recipe.overridable).difference(self._defaults)
-        self._packing = packing if packing.needed else None
+            self._defaults[name] = packing.call_strings().decode(self._defaults[name])
+        self._constant_initializers = set(recipe.overridable).difference(self._defaults)
+        self._packing = packing if packing.is_needed else None
         self._string_values = recipe.strings, recipe.string_values
         self._random = packing.random
         self._input_count = len(packing.inputs)
-        self._single = len(self.outputs) == 1
-        self._option_inputs = _OPTIONS.intersection(value.name for value in packing.inputs)
+        self._has_one_output = len(self.outputs) == 1
+        self._inputs_named_as_options = _CALL_OPTIONS.intersection(value.name for value in packing.inputs)
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
-        self._checked: set[tuple[Any, ...]] = set()
-        self._is_new = False  # whether the last arguments had a new signature
+        self._checked_signatures: set[tuple[Any, ...]] = set()
+        self._has_new_signature = False  # whether the last arguments had a new signature
 
     @staticmethod
-    def _value(value: Any) -> ModelValue:
-        return ModelValue(value.name, numpy_dtype(str(value.dtype)), dimensions(value.shape, value.dimension_names))
+    def _make_value(value: Any) -> ModelValue:
+        return ModelValue(
+            value.name, numpy_dtype(str(value.dtype)), convert_dimensions(value.shape, value.dimension_names)
+        )
 
     def __call__(
         self,
@@ -184,20 +208,23 @@ class Model:
         Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range index known to the
         host, IndexRangeError with check_indices for others.
         """
-        if self._option_inputs:
-            out, loop_timeout = self._option("out", out, by_name), self._option("loop_timeout", loop_timeout, by_name)
-        targets = None if out is None else targets_of(self.outputs, out, self._packing is not None)
+        if self._inputs_named_as_options:
+            out, loop_timeout = (
+                self._resolve_option("out", out, by_name),
+                self._resolve_option("loop_timeout", loop_timeout, by_name),
+            )
+        targets = None if out is None else check_output_arrays(self.outputs, out, self._packing is not None)
         if self._packing:
             strings = self._packing.call_strings()
             results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
             forward_log()
-            return self._results(results, strings)
+            return self._make_results(results, strings)
         results = self._call(self._arguments(arrays, by_name), None, loop_timeout, targets)
-        if self._is_new:
-            self._is_new = False
+        if self._has_new_signature:
+            self._has_new_signature = False
             self._declarations.check_shapes(self.outputs, results)
         forward_log()
-        return results[0] if self._single else self._outputs(results)
+        return results[0] if self._has_one_output else self._outputs(results)
 
     def warm_up(self, /, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
         """Run the model once, like a call, and return the seconds it took instead of the results.
@@ -216,7 +243,7 @@ class Model:
 
         The arguments are those of a call.
         """
-        loop_timeout = self._option("loop_timeout", loop_timeout, by_name)
+        loop_timeout = self._resolve_option("loop_timeout", loop_timeout, by_name)
         strings = self._packing.call_strings() if self._packing else None
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
@@ -230,22 +257,22 @@ class Model:
         case's position and ends the generator. If the generator ends or is closed early, cases in flight are waited for
         and dropped. Raise InputError for another depth.
         """
-        return mapped(self, cases, depth, loop_timeout)
+        return map_cases(self, cases, depth, loop_timeout)
 
     def outputs_of(self, arrays: tuple[Array, ...]) -> Any:
         """Return output arrays in the form of a call: a single array, or several as Outputs."""
-        return arrays[0] if self._single else self._outputs(arrays)
+        return arrays[0] if self._has_one_output else self._outputs(arrays)
 
-    def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
+    def _make_results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
         if self._packing and strings:
-            results = self._packing.gathered(results, strings)
+            results = self._packing.unpack_outputs(results, strings)
         return self.outputs_of(results)
 
     # ---- arguments
 
-    def _option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
+    def _resolve_option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
         """Return an option of a call. If an input has the same name, the input receives the value and the option keeps its default."""
-        if name not in self._option_inputs or value is default:
+        if name not in self._inputs_named_as_options or value is default:
             return value
         by_name[name] = value
         return default
@@ -259,67 +286,67 @@ class Model:
         return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
 
     @cached_property
-    def _kept_strings(self) -> KeptStrings | None:
-        """The strings in the model and in all calls to _kept_arguments(); None for a model without strings."""
-        from ..base.string_indices import KeptStrings, StringTable
+    def _tensor_strings(self) -> TensorStrings | None:
+        """The strings in the model and in all calls to _indexed_arguments(); None for a model without strings."""
+        from ..base.string_indices import StringTable, TensorStrings
 
         strings, values = self._string_values
-        return KeptStrings(StringTable(strings), values) if values else None
+        return TensorStrings(StringTable(strings), values) if values else None
 
-    def _kept_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Like arguments(), but return strings as indices into _kept_strings."""
-        strings = self._kept_strings or (self._packing.call_strings() if self._packing else None)
+    def _indexed_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
+        """Like arguments(), but return strings as indices into _tensor_strings."""
+        strings = self._tensor_strings or (self._packing.call_strings() if self._packing else None)
         return self._arguments(arrays, by_name, strings)
 
     def _arguments(
-        self, given: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
+        self, positional: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
     ) -> tuple[Array, ...]:
-        if by_name or len(given) != self._input_count:
-            given = self._arranged(given, by_name)
+        if by_name or len(positional) != self._input_count:
+            positional = self._bind_arguments(positional, by_name)
         if strings and self._packing:
-            given = self._packing.parts(given, strings)
-        for value in given:
+            positional = self._packing.pack_inputs(positional, strings)
+        for value in positional:
             if type(value) is not np.ndarray:
-                given = tuple(self._array(value, i) for i, value in enumerate(given))
+                positional = tuple(self._array(value, i) for i, value in enumerate(positional))
                 break
-        signature = tuple([(array.shape, array.dtype) for array in given])
-        if signature not in self._checked:
-            self._check(given)
-            self._is_new = True
-            if len(self._checked) >= _MOST_SIGNATURES:
-                self._checked.clear()
-            self._checked.add(signature)
-        if runs.noted is not None:
-            runs.note_call(self, signature, given)
-        return given
+        signature = tuple([(array.shape, array.dtype) for array in positional])
+        if signature not in self._checked_signatures:
+            self._check(positional)
+            self._has_new_signature = True
+            if len(self._checked_signatures) >= _MAX_SIGNATURES:
+                self._checked_signatures.clear()
+            self._checked_signatures.add(signature)
+        if runs.recorded_calls is not None:
+            runs.record_call(self, signature, positional)
+        return positional
 
     def named(self, /, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """Return the inputs by name, unconverted. Raise BindingError for a missing or surplus input."""
         names = (value.name for value in (*self.inputs, *self.overridable))
-        return dict(zip(names, self._arranged(arrays, by_name), strict=True))
+        return dict(zip(names, self._bind_arguments(arrays, by_name), strict=True))
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return the program's tensors for values of outputs that are sequences or optional values."""
-        return self._packing.result_parts(values) if self._packing else {}
+        return self._packing.pack_outputs(values) if self._packing else {}
 
-    def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _bind_arguments(self, positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [value.name for value in (*self.inputs, *self.overridable)]
-        if len(given) > len(names):
-            raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(given)))
-        found = dict(zip(names, given, strict=False))
+        if len(positional) > len(names):
+            raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(positional)))
+        values_by_name = dict(zip(names, positional, strict=False))
         for name, value in by_name.items():
             if name not in names:
                 hint = ""
-                if name in self._fixed:
+                if name in self._constant_initializers:
                     hint = f"an initializer, which is a constant unless it is loaded with overridable=['{name}']"
                 raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'", hint)
-            if name in found:
+            if name in values_by_name:
                 raise binding_error("K4", name, "one value", "one by position and one by name")
-            found[name] = value
+            values_by_name[name] = value
         for value in self.inputs:
-            if value.name not in found:
+            if value.name not in values_by_name:
                 raise binding_error("K3", value.name, f"an array ({value})", "nothing")
-        return tuple(found[name] if name in found else self._defaults[name] for name in names)
+        return tuple(values_by_name[name] if name in values_by_name else self._defaults[name] for name in names)
 
     def _array(self, value: Any, index: int) -> Array:
         expected = self._tensors[index]
@@ -336,17 +363,21 @@ class Model:
 
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
         """Raise BindingError (K10) for a wrong shape. `sizes`: value of each symbolic size so far, and the input that set it."""
-        wanted = expected.shape or ()
-        if not fits(shape, wanted):
-            hint = rearrangement(expected.name, shape, wanted)
-            raise binding_error("K10", expected.name, f"shape {sizes_text(wanted)}", f"shape {sizes_text(shape)}", hint)
-        for given, size in zip(shape, wanted, strict=True):
+        expected_shape = expected.shape or ()
+        if not shape_matches(shape, expected_shape):
+            hint = suggest_rearrangement(expected.name, shape, expected_shape)
+            raise binding_error(
+                "K10", expected.name, f"shape {format_shape(expected_shape)}", f"shape {format_shape(shape)}", hint
+            )
+        for actual_size, size in zip(shape, expected_shape, strict=True):
             if not isinstance(size, str):
                 continue
-            known, where = sizes.setdefault(size, (given, expected.name))
-            if known != given:
-                wanted_text = f"shape {sizes_text(wanted)} with {size} = {known} as in '{where}'"
-                raise binding_error("K10", expected.name, wanted_text, f"shape {sizes_text(shape)}")
+            previous_size, first_input = sizes.setdefault(size, (actual_size, expected.name))
+            if previous_size != actual_size:
+                expected_text = (
+                    f"shape {format_shape(expected_shape)} with {size} = {previous_size} as in '{first_input}'"
+                )
+                raise binding_error("K10", expected.name, expected_text, f"shape {format_shape(shape)}")
 
     # ---- properties
 
@@ -354,7 +385,7 @@ class Model:
     def program(self) -> Program:
         """The compiled graph. Raises StateError once the model is closed."""
         if self._program is None:
-            raise StateError(f"model '{plain(self.name)}' is closed")
+            raise StateError(f"model '{shorten_printable(self.name)}' is closed")
         return self._program
 
     @property
@@ -386,13 +417,13 @@ class Model:
 
         It also counts the nodes before and after fusion.
         """
-        from .report import report_of
+        from .report import make_report
 
-        return report_of(self.program, self.context, str(self._random or ""), self.warnings)
+        return make_report(self.program, self.context, str(self._random or ""), self.warnings)
 
     def warn(self, text: str) -> None:
         """Record a warning once, and log it."""
-        text = bounded(text)
+        text = truncate_middle(text)
         if text not in self.warnings:
             self.warnings.append(text)
             log_warning(f"model '{self.name}': {text}")
@@ -417,14 +448,14 @@ class Model:
         Raise the errors of a call, InputError for runs below 1, UnsupportedError for control flow, for host sync points,
         and for a queue without timestamps.
         """
-        from .step_tuning import tuned_steps
+        from .step_tuning import tune_steps
 
-        runs = self._option("runs", runs, by_name, 5)
+        runs = self._resolve_option("runs", runs, by_name, 5)
         again, progress = (
-            self._option("again", again, by_name, False),
-            self._option("progress", progress, by_name, True),
+            self._resolve_option("again", again, by_name, False),
+            self._resolve_option("progress", progress, by_name, True),
         )
-        return tuned_steps(self, self.arguments(*arrays, **by_name), runs, (again, progress))
+        return tune_steps(self, self.arguments(*arrays, **by_name), runs, (again, progress))
 
     def loaded_again(
         self,
@@ -454,18 +485,18 @@ class Model:
         A model of the default context is restored to the default context. Raise StateError for a closed model.
         """
         _ = self.program
-        source = portable(self.source)
+        source = make_portable(self.source)
         folder = None if self.folder is None else os.path.abspath(self.folder)
-        return _reopened, (source, place_of(self.context), self.policy, folder, self._options)
+        return _unpickle_model, (source, make_context_ref(self.context), self.policy, folder, self._options)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-        return f"<Model '{plain(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
+        return f"<Model '{shorten_printable(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
-        from .report import model_facts
+        from .report import render_model
 
-        return model_facts(self)
+        return render_model(self)
 
     # ---- lifetime
 
@@ -478,11 +509,11 @@ class Model:
         """Free the model's device memory. Idempotent."""
         if self._program is not None:
             self._program.close()
-            self._program, self._call = None, self._refuse
+            self._program, self._call = None, self._raise_closed
         forward_log()
 
-    def _refuse(self, *_: object) -> tuple[Array, ...]:
-        raise StateError(f"model '{plain(self.name)}' is closed")
+    def _raise_closed(self, *_: object) -> tuple[Array, ...]:
+        raise StateError(f"model '{shorten_printable(self.name)}' is closed")
 
     def __enter__(self) -> Model:
         return self
@@ -493,7 +524,7 @@ class Model:
         self.close()
 
 
-def _reopened(
-    source: Source, place: Place | None, precision: Precision, folder: Folder | None, options: dict[str, Any]
+def _unpickle_model(
+    source: Source, context_ref: ContextRef | None, precision: Precision, folder: Folder | None, options: dict[str, Any]
 ) -> Model:
-    return Model(source, context_at(place), precision, folder=folder, progress=False, **options)
+    return Model(source, resolve_context_ref(context_ref), precision, folder=folder, progress=False, **options)

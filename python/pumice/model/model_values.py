@@ -11,26 +11,26 @@ import numpy as np
 from ..base.element_types import Array
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
-from ..base.printable_text import plain, printable
-from ..importer.build.compound_values import Kind, packed_arrays, unpacked_arrays
+from ..base.printable_text import printable, shorten_printable
+from ..importer.build.compound_values import ValueKind, pack_arrays, unpack_arrays
 from ..importer.file.recipe import RANDOM_STATE
 
 if TYPE_CHECKING:
     from ..base.string_indices import CallStrings, StringTable
     from ..importer.composed.random import RandomState
 
-_MOST_ARRAYS = 1 << 20  # maximum length of a returned sequence: each array is a Python object
+_MAX_ARRAYS = 1 << 20  # maximum length of a returned sequence: each array is a Python object
 
 
-def sizes_text(shape: Sequence[int | str | None]) -> str:
+def format_shape(shape: Sequence[int | str | None]) -> str:
     """Format a shape, with "?" for unknown sizes."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
-    """Return whether a shape matches `wanted`; non-integer sizes in `wanted` match any size."""
-    return len(shape) == len(wanted) and all(
-        not isinstance(size, int) or size == given for given, size in zip(shape, wanted, strict=True)
+def shape_matches(shape: Sequence[int], expected_shape: Sequence[int | str | None]) -> bool:
+    """Return whether a shape matches `expected_shape`; non-integer sizes in `expected_shape` match any size."""
+    return len(shape) == len(expected_shape) and all(
+        not isinstance(size, int) or size == actual for actual, size in zip(shape, expected_shape, strict=True)
     )
 
 
@@ -52,16 +52,16 @@ _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
 )
 
 
-def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
+def suggest_rearrangement(name: str, shape: Sequence[int], expected_shape: Sequence[int | str | None]) -> str:
     """Return a hint about a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
-    for text, axes in _REARRANGEMENTS:
-        drops = text == "[0]"
-        rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
-        if len(shape) != rank or (drops and shape[0] != 1):
+    for code, axes in _REARRANGEMENTS:
+        drops_axis = code == "[0]"
+        rank = len(axes) + 1 if drops_axis else sum(axis is not None for axis in axes)
+        if len(shape) != rank or (drops_axis and shape[0] != 1):
             continue
-        if fits([1 if axis is None else shape[axis] for axis in axes], wanted):
+        if shape_matches([1 if axis is None else shape[axis] for axis in axes], expected_shape):
             array = name if name.isidentifier() else "array"
-            return f"{array}{text} has such a shape"
+            return f"{array}{code} has such a shape"
     return ""
 
 
@@ -79,13 +79,13 @@ class ModelValue(NamedTuple):
 
     def __str__(self) -> str:
         dtype = "string" if self.dtype == object else str(self.dtype)
-        name = plain(self.name)
+        name = shorten_printable(self.name)
         if self.kind != "tensor":
             return f"{name}: {self.kind} of {dtype}"
-        return f"{name}: {dtype}{'[...]' if self.shape is None else printable(sizes_text(self.shape))}"
+        return f"{name}: {dtype}{'[...]' if self.shape is None else printable(format_shape(self.shape))}"
 
 
-Declared = tuple[list[str], list[ModelValue]]  # the model's input or output names, and the program's tensors
+NamesAndTensors = tuple[list[str], list[ModelValue]]  # the model's input or output names, and the program's tensors
 
 
 class Packing:
@@ -97,23 +97,25 @@ class Packing:
 
     def __init__(
         self,
-        inputs: Declared,
-        outputs: Declared,
+        inputs: NamesAndTensors,
+        outputs: NamesAndTensors,
         seed: int | None,
         strings: Sequence[str],
         string_values: Collection[str],
     ) -> None:
         names, tensors = inputs
         self.random = _random_state(seed) if any(value.name == RANDOM_STATE for value in tensors) else None
-        self._given, self.inputs = _grouped([name for name in names if name != RANDOM_STATE], tensors)
-        self._results, self.outputs = _grouped(*outputs)
-        compound = any(kind.compound for kind in [*self._given, *self._results])
+        self._input_kinds, self.inputs = _group_tensors([name for name in names if name != RANDOM_STATE], tensors)
+        self._output_kinds, self.outputs = _group_tensors(*outputs)
+        is_compound = any(kind.is_compound for kind in [*self._input_kinds, *self._output_kinds])
         self._strings = strings
         self._table: StringTable | None = None  # created at the first call: few models have strings
-        self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
-        self.needed = compound or self.random is not None or bool(self._places)
+        self._string_values = {
+            value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values
+        }
+        self.is_needed = is_compound or self.random is not None or bool(self._string_values)
         self.inputs, self.outputs = (
-            [value._replace(dtype=np.dtype(object)) if value.name in self._places else value for value in values]
+            [value._replace(dtype=np.dtype(object)) if value.name in self._string_values else value for value in values]
             for values in (self.inputs, self.outputs)
         )
 
@@ -125,37 +127,43 @@ class Packing:
             self._table = StringTable(self._strings)
         return CallStrings(self._table)
 
-    def parts(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
+    def pack_inputs(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
         """Return the program's tensors for the model's inputs. Raise BindingError naming the input."""
-        parts: list[Any] = []
-        for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
-            if places := self._places.get(expected.name):
-                parts += _parts(strings.encoded(value, expected.name), kind, places)
+        packed: list[Any] = []
+        for value, kind, expected in zip(values, self._input_kinds, self.inputs, strict=True):
+            if string_value := self._string_values.get(expected.name):
+                packed += _pack_value(strings.encode(value, expected.name), kind, string_value)
             else:
-                parts += _parts(value, kind, expected)
-        return (*parts, self.random.next()) if self.random else tuple(parts)
+                packed += _pack_value(value, kind, expected)
+        return (*packed, self.random.next()) if self.random else tuple(packed)
 
-    def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
+    def pack_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return the program's tensors, by name, for values of outputs that are sequences or optional values."""
-        made: dict[str, Array] = {}
-        for kind, expected in zip(self._results, self.outputs, strict=True):
-            if kind.compound and expected.name in values:
-                made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
-        return made
+        tensors_by_name: dict[str, Array] = {}
+        for kind, expected in zip(self._output_kinds, self.outputs, strict=True):
+            if kind.is_compound and expected.name in values:
+                tensors_by_name.update(
+                    zip(
+                        kind.get_part_names(expected.name),
+                        _pack_value(values[expected.name], kind, expected),
+                        strict=True,
+                    )
+                )
+        return tensors_by_name
 
-    def gathered(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
+    def unpack_outputs(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
         """Build the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
-        left = iter(results)
-        made: list[Any] = []
-        for kind, expected in zip(self._results, self.outputs, strict=True):
-            has = bool(next(left)[0]) if kind.optional else True
-            value: Any = next(left)
+        remaining = iter(results)
+        unpacked: list[Any] = []
+        for kind, expected in zip(self._output_kinds, self.outputs, strict=True):
+            is_present = bool(next(remaining)[0]) if kind.optional else True
+            value: Any = next(remaining)
             if kind.sequence:
-                value = _unpacked(expected.name, value, next(left), next(left))
-            if expected.name in self._places:
-                value = strings.decoded(value)
-            made.append(value if has else None)
-        return tuple(made)
+                value = _unpack_sequence(expected.name, value, next(remaining), next(remaining))
+            if expected.name in self._string_values:
+                value = strings.decode(value)
+            unpacked.append(value if is_present else None)
+        return tuple(unpacked)
 
 
 def _random_state(seed: int | None) -> "RandomState":
@@ -164,39 +172,39 @@ def _random_state(seed: int | None) -> "RandomState":
     return RandomState(seed)
 
 
-def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
-    if len(rows) > _MOST_ARRAYS:
-        raise unsupported_error(f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call gives {_MOST_ARRAYS}"])
-    return unpacked_arrays(data, dims, rows)
+def _unpack_sequence(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
+    if len(rows) > _MAX_ARRAYS:
+        raise unsupported_error(f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call gives {_MAX_ARRAYS}"])
+    return unpack_arrays(data, dims, rows)
 
 
-def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
+def _group_tensors(names: list[str], tensors: list[ModelValue]) -> tuple[list[ValueKind], list[ModelValue]]:
     """Return the kind and type of each of the model's values, derived from the names of the program's tensors."""
-    known = {tensor.name: tensor for tensor in tensors}
+    tensors_by_name = {tensor.name: tensor for tensor in tensors}
     kinds = []
     values = []
     for name in names:
-        sequence, optional = f"{name}/data" in known, f"{name}/has" in known
-        if name in known or not (sequence or optional):
-            kinds.append(Kind(""))
-            values.append(known[name])
+        sequence, optional = f"{name}/data" in tensors_by_name, f"{name}/has" in tensors_by_name
+        if name in tensors_by_name or not (sequence or optional):
+            kinds.append(ValueKind(""))
+            values.append(tensors_by_name[name])
             continue
-        element = known[f"{name}/data" if sequence else f"{name}/element"]
-        kinds.append(Kind(str(element.dtype), sequence, optional))
-        text = ("optional " if optional else "") + ("sequence" if sequence else "")
-        values.append(ModelValue(name, element.dtype, None, text.strip()))
+        element = tensors_by_name[f"{name}/data" if sequence else f"{name}/element"]
+        kinds.append(ValueKind(str(element.dtype), sequence, optional))
+        kind_text = ("optional " if optional else "") + ("sequence" if sequence else "")
+        values.append(ModelValue(name, element.dtype, None, kind_text.strip()))
     return kinds, values
 
 
-def _parts(value: Any, kind: Kind, expected: ModelValue) -> list[Any]:
-    parts: list[Any] = [np.array([value is not None])] if kind.optional else []
+def _pack_value(value: Any, kind: ValueKind, expected: ModelValue) -> list[Any]:
+    packed: list[Any] = [np.array([value is not None])] if kind.optional else []
     if kind.sequence:
-        arrays = [] if value is None and kind.optional else _arrays(value, expected)
-        return parts + packed_arrays(arrays, expected.dtype)
-    return [*parts, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
+        arrays = [] if value is None and kind.optional else _check_arrays(value, expected)
+        return packed + pack_arrays(arrays, expected.dtype)
+    return [*packed, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
 
 
-def _arrays(value: Any, expected: ModelValue) -> list[Array]:
+def _check_arrays(value: Any, expected: ModelValue) -> list[Array]:
     if not isinstance(value, list | tuple):
         raise binding_error("K5", expected.name, f"a list of arrays of {expected.dtype}", type(value).__name__)
     arrays = [as_array(item, expected.name, f"arrays of {expected.dtype}") for item in value]

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._pumice import DeviceLostError
-from ..base.printable_text import plain, printable
+from ..base.printable_text import printable, shorten_printable
 from .model import Model
 from .runs import ModelRun, start_case
 
-_WINDOW = 4  # how many cases may be submitted ahead of the next result, as a multiple of the cases in flight
-_PATIENCE = 4  # a case is overdue after this multiple of the time that the idle device would need for a full pipeline
-_LEAST_PATIENCE = 0.25  # seconds; shorter delays may just be thread scheduling
-_POLL = 0.05  # polling interval in seconds while a device finishes earlier work
+_WINDOW_FACTOR = 4  # how many cases may be submitted ahead of the next result, as a multiple of the cases in flight
+_PATIENCE_FACTOR = (
+    4  # a case is overdue after this multiple of the time that the idle device would need for a full pipeline
+)
+_MIN_PATIENCE_SECONDS = 0.25  # seconds; shorter delays may just be thread scheduling
+_POLL_SECONDS = 0.05  # polling interval in seconds while a device finishes earlier work
 
 
 class LostDevice(NamedTuple):
@@ -30,27 +32,28 @@ class LostDevice(NamedTuple):
 
     def __str__(self) -> str:
         cases = "1 case" if self.redone == 1 else f"{self.redone} cases"
-        return f"device {self.place} ('{plain(self.name)}') was lost: {printable(self.error)}; {cases} in flight went to the others"
+        device = f"device {self.place} ('{shorten_printable(self.name)}')"
+        return f"{device} was lost: {printable(self.error)}; {cases} in flight went to the others"
 
 
 @dataclass
-class _Raised:
+class _RaisedError:
     """Placeholder in the results for an error to raise at that position."""
 
     error: BaseException
 
 
 @dataclass
-class _Begun:
+class _RunningCase:
     """A case that a device has started and that has no result yet."""
 
     case: Any
-    places: set[int]  # indices of the devices working on it
-    since: float
+    device_indices: set[int]  # indices of the devices working on it
+    start_time: float
 
 
 @dataclass
-class _Pace:
+class _DeviceSpeed:
     """The processing speed of a device."""
 
     cases: int = 0
@@ -58,10 +61,10 @@ class _Pace:
 
     def patience(self, depth: int) -> float | None:
         """Return how many seconds a case may be in flight on another device; None until this device has finished a case itself."""
-        return max(_PATIENCE * depth * self.seconds / self.cases, _LEAST_PATIENCE) if self.cases else None
+        return max(_PATIENCE_FACTOR * depth * self.seconds / self.cases, _MIN_PATIENCE_SECONDS) if self.cases else None
 
 
-class DeviceWork:
+class MultiDeviceMap:
     """One map over the devices: cases in, results out in order.
 
     The caller's thread pulls cases and yields results; the device threads take waiting cases.
@@ -72,19 +75,21 @@ class DeviceWork:
         models: Sequence[tuple[int, Model]],
         depth: int,
         on_lost: Callable[[LostDevice], None],
-        on_late: Callable[[int], None],
-        left: dict[int, threading.Thread],
+        on_overdue: Callable[[int], None],
+        unfinished_threads: dict[int, threading.Thread],
     ) -> None:
         """left: threads of earlier work that have not been joined, by device index; this work's threads are added."""
-        self._models, self._depth, self._on_lost, self._on_late = models, depth, on_lost, on_late
-        self._left = left
-        self._changed = threading.Condition()
+        self._models, self._depth, self._on_lost, self._on_overdue = models, depth, on_lost, on_overdue
+        self._unfinished_threads = unfinished_threads
+        self._condition = threading.Condition()
         self._waiting: deque[tuple[int, Any]] = deque()  # (index, case)
-        self._begun: dict[int, _Begun] = {}
+        self._running_cases: dict[int, _RunningCase] = {}
         self._results: dict[int, Any] = {}
-        self._wanted = 0  # index of the next result to yield
-        self._doubled: set[int] = set()  # indices of devices that worked on a case together with another device
-        self._alive = len(models)
+        self._next_result = 0  # index of the next result to yield
+        self._devices_with_repeats: set[int] = (
+            set()
+        )  # indices of devices that worked on a case together with another device
+        self._num_alive = len(models)
         self._is_over = False
         self._last_loss: BaseException | None = None
 
@@ -96,153 +101,166 @@ class DeviceWork:
         memory, and later work on that device starts when it has finished.
         """
         threads = {
-            place: threading.Thread(target=self._work, args=(place, model), name=f"pumice-device-{place}", daemon=True)
-            for place, model in self._models
+            device_index: threading.Thread(
+                target=self._run_device, args=(device_index, model), name=f"pumice-device-{device_index}", daemon=True
+            )
+            for device_index, model in self._models
         }
         for thread in threads.values():
             thread.start()
         try:
             yield from self._results_in_order(iter(cases))
         except KeyboardInterrupt:
-            self._doubled |= {*threads}
+            self._devices_with_repeats |= {*threads}
             raise
         finally:
-            with self._changed:
+            with self._condition:
                 self._is_over = True
                 self._waiting.clear()
-                self._changed.notify_all()
-            for place, thread in threads.items():
-                if place not in self._doubled:
+                self._condition.notify_all()
+            for device_index, thread in threads.items():
+                if device_index not in self._devices_with_repeats:
                     thread.join()
-                elif thread.is_alive() and not self._is_left(
-                    place
+                elif thread.is_alive() and not self._has_unfinished_thread(
+                    device_index
                 ):  # otherwise the thread is waiting for the earlier one and has started nothing
-                    self._left[place] = thread
+                    self._unfinished_threads[device_index] = thread
 
     def _results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
-        given, taken, goes_on = 0, 0, True
-        window = _WINDOW * self._depth * len(self._models)
+        num_submitted, num_yielded, has_more = 0, 0, True
+        window = _WINDOW_FACTOR * self._depth * len(self._models)
         while True:
-            while goes_on and given - taken < window:
+            while has_more and num_submitted - num_yielded < window:
                 try:
                     case = next(cases)
                 except StopIteration:
-                    goes_on = False
+                    has_more = False
                     break
                 except Exception as error:
-                    goes_on = False
-                    self._put_result(given, _Raised(error))
+                    has_more = False
+                    self._store_result(num_submitted, _RaisedError(error))
                 else:
-                    with self._changed:
-                        self._waiting.append((given, case))
-                        self._changed.notify()
-                given += 1
-            if taken == given:
+                    with self._condition:
+                        self._waiting.append((num_submitted, case))
+                        self._condition.notify()
+                num_submitted += 1
+            if num_yielded == num_submitted:
                 return
-            result = self._result(taken)
-            taken += 1
-            if isinstance(result, _Raised):
+            result = self._wait_for_result(num_yielded)
+            num_yielded += 1
+            if isinstance(result, _RaisedError):
                 raise result.error
             yield result
 
-    def _result(self, number: int) -> Any:
-        with self._changed:
-            if number not in self._results:
-                self._changed.notify_all()  # lets an idle device notice that this case is overdue
-            while number not in self._results:
-                if not self._alive:
+    def _wait_for_result(self, case_index: int) -> Any:
+        with self._condition:
+            if case_index not in self._results:
+                self._condition.notify_all()  # lets an idle device notice that this case is overdue
+            while case_index not in self._results:
+                if not self._num_alive:
                     raise DeviceLostError(f"all {len(self._models)} devices were lost; the last: {self._last_loss}")
-                self._changed.wait()
-            self._wanted = number + 1
-            return self._results.pop(number)
+                self._condition.wait()
+            self._next_result = case_index + 1
+            return self._results.pop(case_index)
 
-    def _put_result(self, number: int, result: Any) -> None:
+    def _store_result(self, case_index: int, result: Any) -> None:
         """Record a result, unless another device has already finished the case."""
-        with self._changed:
-            self._begun.pop(number, None)
-            if number >= self._wanted:
-                self._results.setdefault(number, result)
-            self._changed.notify_all()
+        with self._condition:
+            self._running_cases.pop(case_index, None)
+            if case_index >= self._next_result:
+                self._results.setdefault(case_index, result)
+            self._condition.notify_all()
 
     # ---- a device's thread
 
-    def _work(self, place: int, model: Model) -> None:
-        while self._is_left(place) and not self._is_over:
-            self._left[place].join(_POLL)
+    def _run_device(self, device_index: int, model: Model) -> None:
+        while self._has_unfinished_thread(device_index) and not self._is_over:
+            self._unfinished_threads[device_index].join(_POLL_SECONDS)
         running: deque[tuple[int, Any, ModelRun]] = deque()
-        pace = _Pace()
+        speed = _DeviceSpeed()
         busy_since = 0.0
-        while (taken := self._next_case(place, len(running), pace)) is not None or running:
+        while (next_case := self._next_case(device_index, len(running), speed)) is not None or running:
             try:
-                if taken is not None:
+                if next_case is not None:
                     busy_since = busy_since if running else time.monotonic()
-                    running.append((*taken, start_case(model, taken[1], None)))
+                    running.append((*next_case, start_case(model, next_case[1], None)))
                     continue
-                number, _, run = running[0]
+                case_index, _, run = running[0]
                 result = run.result()
                 running.popleft()
-                self._put_result(number, result)
-                pace.cases, pace.seconds = pace.cases + 1, pace.seconds + time.monotonic() - busy_since
+                self._store_result(case_index, result)
+                speed.cases, speed.seconds = speed.cases + 1, speed.seconds + time.monotonic() - busy_since
                 busy_since = time.monotonic()
             except DeviceLostError as error:
-                again = [(number, case) for number, case, _ in running] + ([taken] if taken is not None else [])
-                self._lose(place, model, error, again)
+                repeated = [(case_index, case) for case_index, case, _ in running] + (
+                    [next_case] if next_case is not None else []
+                )
+                self._handle_loss(device_index, model, error, repeated)
                 return
             except Exception as error:
-                number = taken[0] if taken is not None else running.popleft()[0]
-                self._put_result(number, _Raised(error))
-        with self._changed:
-            self._alive -= 1
-            self._changed.notify_all()
+                case_index = next_case[0] if next_case is not None else running.popleft()[0]
+                self._store_result(case_index, _RaisedError(error))
+        with self._condition:
+            self._num_alive -= 1
+            self._condition.notify_all()
 
-    def _is_left(self, place: int) -> bool:
+    def _has_unfinished_thread(self, device_index: int) -> bool:
         """Return whether the device is still finishing earlier work."""
-        earlier = self._left.get(place)
+        earlier = self._unfinished_threads.get(device_index)
         return earlier is not None and earlier.is_alive()
 
-    def _next_case(self, place: int, running: int, pace: _Pace) -> tuple[int, Any] | None:
+    def _next_case(self, device_index: int, running: int, speed: _DeviceSpeed) -> tuple[int, Any] | None:
         """Return a waiting case, or one that is overdue on another device.
 
         Return None if `running` cases already keep the device busy, or if the work is over.
         """
-        with self._changed:
+        with self._condition:
             while not self._waiting and not running and not self._is_over:
-                late, seconds = self._late_case(place, pace)
-                if late is not None:
-                    return late
-                self._changed.wait(seconds)
+                overdue, seconds = self._find_overdue_case(device_index, speed)
+                if overdue is not None:
+                    return overdue
+                self._condition.wait(seconds)
             if not self._waiting or running >= self._depth:
                 return None
-            number, case = self._waiting.popleft()
-            self._begun[number] = _Begun(case, {place}, time.monotonic())
-            return number, case
+            case_index, case = self._waiting.popleft()
+            self._running_cases[case_index] = _RunningCase(case, {device_index}, time.monotonic())
+            return case_index, case
 
-    def _late_case(self, place: int, pace: _Pace) -> tuple[tuple[int, Any] | None, float | None]:
+    def _find_overdue_case(self, device_index: int, speed: _DeviceSpeed) -> tuple[tuple[int, Any] | None, float | None]:
         """Return the case whose result is yielded next if it is overdue on another device; else the seconds until it may be."""
-        begun, patience = self._begun.get(self._wanted), pace.patience(self._depth)
-        if begun is None or place in begun.places or len(begun.places) != 1 or patience is None:
+        running_case, patience = self._running_cases.get(self._next_result), speed.patience(self._depth)
+        if (
+            running_case is None
+            or device_index in running_case.device_indices
+            or len(running_case.device_indices) != 1
+            or patience is None
+        ):
             return None, None
-        rest = begun.since + patience - time.monotonic()
-        if rest > 0:
-            return None, rest
-        self._on_late(*begun.places)
-        begun.places.add(place)
-        self._doubled |= begun.places
-        return (self._wanted, begun.case), None
+        remaining = running_case.start_time + patience - time.monotonic()
+        if remaining > 0:
+            return None, remaining
+        self._on_overdue(*running_case.device_indices)
+        running_case.device_indices.add(device_index)
+        self._devices_with_repeats |= running_case.device_indices
+        return (self._next_result, running_case.case), None
 
-    def _lose(self, place: int, model: Model, error: DeviceLostError, again: list[tuple[int, Any]]) -> None:
-        with self._changed:
-            for number, _ in again:
-                if number in self._begun:
-                    self._begun[number].places.discard(place)
+    def _handle_loss(
+        self, device_index: int, model: Model, error: DeviceLostError, repeated: list[tuple[int, Any]]
+    ) -> None:
+        with self._condition:
+            for case_index, _ in repeated:
+                if case_index in self._running_cases:
+                    self._running_cases[case_index].device_indices.discard(device_index)
             # do not repeat cases that are also in flight on another device
-            again = [
-                (number, case) for number, case in again if number in self._begun and not self._begun[number].places
+            repeated = [
+                (case_index, case)
+                for case_index, case in repeated
+                if case_index in self._running_cases and not self._running_cases[case_index].device_indices
             ]
-        self._on_lost(LostDevice(place, model.device.name, str(error), len(again)))
-        with self._changed:
-            self._alive -= 1
+        self._on_lost(LostDevice(device_index, model.device.name, str(error), len(repeated)))
+        with self._condition:
+            self._num_alive -= 1
             self._last_loss = error
             if not self._is_over:
-                self._waiting.extendleft(reversed(again))
-            self._changed.notify_all()
+                self._waiting.extendleft(reversed(repeated))
+            self._condition.notify_all()

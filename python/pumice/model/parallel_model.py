@@ -11,39 +11,43 @@ from typing import Any
 from .._pumice import Context, DeviceLostError
 from ..base.errors import InputError
 from ..base.log import forward_log, log_warning
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 from ..device.context import devices as listed_devices
-from ..importer.file.model_file import Source, reread
-from .batches import batch_of, checked_rows, layout_of, rows_of
-from .multi_device_map import DeviceWork, LostDevice
+from ..importer.file.model_file import Source, make_rereadable
+from .batches import check_result_rows, get_batch_layout, make_batch, slice_rows
+from .load_options import MODEL_OPTIONS, reject_unknown_options
 from .model import Model
-from .load_options import OF_EACH_MODEL, refuse_unknown
-from .precision_policy import Precision
-from .runs import MOST_IN_FLIGHT
 from .model_values import ModelValue
+from .multi_device_map import LostDevice, MultiDeviceMap
+from .precision_policy import Precision
+from .runs import MAX_IN_FLIGHT
 
 _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists the devices, by their names too")
 
 
-def contexts_of(devices: str | Sequence[str | int | Context]) -> list[Context]:
+def open_contexts(devices: str | Sequence[str | int | Context]) -> list[Context]:
     """Return contexts by device name: "all" means every visible device, but software drivers only if there is no other.
 
     Otherwise `devices` is a list or tuple of names, indices and contexts. A device listed twice gets two contexts. Raise DeviceError if a
     device does not exist or cannot be opened, InputError for other invalid arguments.
     """
     if isinstance(devices, str) and devices == "all":
-        found = listed_devices()
-        hardware = [one for one in found if one.kind != "software"]
-        return [Context(one.index) for one in hardware or found] or [Context()]  # raises if there is no device
+        visible = listed_devices()
+        hardware = [requested for requested in visible if requested.kind != "software"]
+        return [Context(requested.index) for requested in hardware or visible] or [
+            Context()
+        ]  # raises if there is no device
     if not isinstance(devices, list | tuple):
-        given = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
-        raise InputError(f"devices: 'all' or a list of devices expected; given {given}")
+        received = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
+        raise InputError(f"devices: 'all' or a list of devices expected; given {received}")
     if not devices:
         raise InputError("devices: at least one device expected; given an empty list")
-    for one in devices:
-        if isinstance(one, bool) or not isinstance(one, str | int | Context):
-            raise InputError(f"devices: names, indices and contexts expected in the list; given {type(one).__name__}")
-    return [one if isinstance(one, Context) else Context(one) for one in devices]
+    for requested in devices:
+        if isinstance(requested, bool) or not isinstance(requested, str | int | Context):
+            raise InputError(
+                f"devices: names, indices and contexts expected in the list; given {type(requested).__name__}"
+            )
+    return [requested if isinstance(requested, Context) else Context(requested) for requested in devices]
 
 
 def _check_seed(model: Model, seed: Any, devices: int) -> None:
@@ -69,28 +73,33 @@ class ParallelModel:
     the same numbers on every device.
     """
 
-    _no_source = "its .models[0] is the model on the first device"  # hint for callers who pass it as a model
+    _no_source_hint = "its .models[0] is the model on the first device"  # hint for callers who pass it as a model
 
     def __init__(
         self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
     ) -> None:
-        refuse_unknown(options, OF_EACH_MODEL, _HINTS)
-        source = reread(source)
-        contexts = contexts_of(devices)
-        given = {id(one) for one in devices if isinstance(one, Context)}
-        self._own = [one for one in contexts if id(one) not in given]
+        reject_unknown_options(options, MODEL_OPTIONS, _HINTS)
+        source = make_rereadable(source)
+        contexts = open_contexts(devices)
+        passed_contexts = {id(context_item) for context_item in devices if isinstance(context_item, Context)}
+        self._own_contexts = [context_item for context_item in contexts if id(context_item) not in passed_contexts]
         try:
-            first = Model(source, contexts[0], precision, **options)
-            _check_seed(first, options.get("seed"), len(contexts))
-            rest = [Model(source, one, precision, **{**options, "progress": False}) for one in contexts[1:]]
+            first_model = Model(source, contexts[0], precision, **options)
+            _check_seed(first_model, options.get("seed"), len(contexts))
+            other_models = [
+                Model(source, context_item, precision, **{**options, "progress": False})
+                for context_item in contexts[1:]
+            ]
         except BaseException:
-            for context in self._own:
+            for context in self._own_contexts:
                 context.close()
             raise
-        self.models = (first, *rest)  # one per device, in the order of the devices
-        self._losing = threading.Lock()
-        self._late: Counter[int] = Counter()  # cases repeated because this device was overdue, by device index
-        self._left: dict[
+        self.models = (first_model, *other_models)  # one per device, in the order of the devices
+        self._lock = threading.Lock()
+        self._overdue_counts: Counter[int] = (
+            Counter()
+        )  # cases repeated because this device was overdue, by device index
+        self._unfinished_threads: dict[
             int, threading.Thread
         ] = {}  # threads that still wait for a device although their result is no longer needed
         self.lost: list[LostDevice] = []  # devices lost so far, each listed once
@@ -103,19 +112,19 @@ class ParallelModel:
         without rows, before anything runs if the file shows it; InputError if the row count is not a multiple of the
         file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as a Model does.
         """
-        model = self._alive()[0][1]
-        layout = layout_of(model)
-        batch = batch_of(layout, tuple(model.named(*arrays, **by_name)[name] for name in layout.inputs), {}, ())
-        size = layout.fixed or max(-(-batch.rows // len(self._alive())), 1)
+        model = self._get_alive()[0][1]
+        layout = get_batch_layout(model)
+        batch = make_batch(layout, tuple(model.named(*arrays, **by_name)[name] for name in layout.inputs), {}, ())
+        size = layout.fixed_rows or max(-(-batch.rows // len(self._get_alive())), 1)
         counts = [min(size, batch.rows - begin) for begin in range(0, batch.rows, size)] or [0]
-        if layout.fixed and any(count != size for count in counts):
+        if layout.fixed_rows and any(count != size for count in counts):
             raise InputError(
                 f"the file has {size} rows; expected a multiple of them, given {batch.rows}: BatchPredictor pads"
             )
-        cases = [rows_of(layout, batch, i * size, count, count) for i, count in enumerate(counts)]
+        cases = [slice_rows(layout, batch, i * size, count, count) for i, count in enumerate(counts)]
         for count, results in zip(counts, self.map(cases), strict=True):
-            parts = (results,) if len(model.outputs) == 1 else tuple(results)
-            batch.parts.append(checked_rows(model, parts, count, count))
+            run_results = (results,) if len(model.outputs) == 1 else tuple(results)
+            batch.run_results.append(check_result_rows(model, run_results, count, count))
         return model.outputs_of(batch.results())
 
     def map(self, cases: Iterable[Any], depth: int = 2) -> Iterator[Any]:
@@ -125,33 +134,37 @@ class ParallelModel:
         is raised at its case's position and ends the generator. Ctrl-C ends it at once: cases in flight finish on their
         own and are dropped. Raise InputError for another depth, DeviceLostError if no device is left.
         """
-        if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
-            raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
-        self._alive()
-        return self._mapped(cases, depth)
+        if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MAX_IN_FLIGHT:
+            raise InputError(f"map: a depth of 1 to {MAX_IN_FLIGHT} cases expected; given {depth!r}")
+        self._get_alive()
+        return self._map_pipelined(cases, depth)
 
-    def _mapped(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
+    def _map_pipelined(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
         # Devices may have been lost since the generator was created.
-        yield from DeviceWork(self._alive(), depth, self._note_lost, self._note_late, self._left).run(cases)
+        yield from MultiDeviceMap(
+            self._get_alive(), depth, self._record_loss, self._record_overdue, self._unfinished_threads
+        ).run(cases)
 
-    def _alive(self) -> list[tuple[int, Model]]:
-        gone = {one.place for one in self.lost}
-        alive = [(place, model) for place, model in enumerate(self.models) if place not in gone]
+    def _get_alive(self) -> list[tuple[int, Model]]:
+        lost_indices = {loss.place for loss in self.lost}
+        alive = [
+            (device_index, model) for device_index, model in enumerate(self.models) if device_index not in lost_indices
+        ]
         if not alive:
             raise DeviceLostError(f"all devices were lost: {'; '.join(map(str, self.lost))}")
         return alive
 
-    def _note_lost(self, lost: LostDevice) -> None:
+    def _record_loss(self, lost: LostDevice) -> None:
         """Record a lost device once, although each thread and each map that uses it notices."""
-        with self._losing:
-            if any(one.place == lost.place for one in self.lost):
+        with self._lock:
+            if any(loss.place == lost.place for loss in self.lost):
                 return
             self.lost.append(lost)
         log_warning(f"model '{self.name}': {lost}")
 
-    def _note_late(self, place: int) -> None:
-        with self._losing:
-            self._late[place] += 1
+    def _record_overdue(self, device_index: int) -> None:
+        with self._lock:
+            self._overdue_counts[device_index] += 1
 
     # ---- properties
 
@@ -178,13 +191,13 @@ class ParallelModel:
     def report(self) -> str:
         """Return a line for each device with the reason for choosing it, and one for each that was overdue or lost."""
         lines = [
-            f"device {i}: {one.device.name} ({one.device.kind}), {one.context.choice}"
-            for i, one in enumerate(self.models)
+            f"device {i}: {device_model.device.name} ({device_model.device.kind}), {device_model.context.choice}"
+            for i, device_model in enumerate(self.models)
         ]
-        for place, count in sorted(self._late.items()):
+        for device_index, count in sorted(self._overdue_counts.items()):
             cases = "a case" if count == 1 else f"{count} cases"
             lines.append(
-                f"device {place} ('{self.models[place].device.name}') was late: others did {cases} of its own as well"
+                f"device {device_index} ('{self.models[device_index].device.name}') was late: others did {cases} of its own as well"
             )
         return "\n".join([*lines, *map(str, self.lost)])
 
@@ -193,7 +206,7 @@ class ParallelModel:
         raise TypeError("a model on several devices cannot be pickled; give workers a pumice.BatchPredictor")
 
     def __repr__(self) -> str:
-        return f"<ParallelModel '{plain(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
+        return f"<ParallelModel '{shorten_printable(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
 
     # ---- lifetime
 
@@ -201,7 +214,7 @@ class ParallelModel:
         """Free the models' device memory, and close contexts that were not passed in. Idempotent."""
         for model in self.models:
             model.close()
-        for context in self._own:
+        for context in self._own_contexts:
             context.close()
         forward_log()
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..base.printable_text import LONG, plain, printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, printable, shorten_printable
 
 if TYPE_CHECKING:
     from .._pumice import Context, Program
     from .model import Model
 
-_DROPPED = ("folded", "not needed")
-_WITHOUT_KERNEL = ("view", "host")
+_DROPPED_NOTES = ("folded", "not needed")
+_NOTES_WITHOUT_KERNEL = ("view", "host")
 
 
 class ModelReport(list[dict[str, str]]):
@@ -37,51 +37,54 @@ class ModelReport(list[dict[str, str]]):
     @property
     def after(self) -> int:
         """Number of remaining nodes: not fused into another, folded or unused. Casts of inputs and outputs count."""
-        return len(self) - sum(self.fused.values()) - self._noted(_DROPPED)
+        return len(self) - sum(self.fused.values()) - self._count_notes(_DROPPED_NOTES)
 
     @property
     def fused(self) -> dict[str, int]:
         """Number of nodes merged by each fusion, keyed by the fusion's name in `pumice.fusions()`."""
         return dict(Counter(row["fusion"] for row in self if row["fusion"]).most_common())
 
-    def _noted(self, notes: tuple[str, ...]) -> int:
+    def _count_notes(self, notes: tuple[str, ...]) -> int:
         return sum(row["note"] in notes for row in self)
 
     @property
     def summary(self) -> str:
         """The number of nodes before and after fusion, in one line."""
         fused = ", ".join(f"{name} {count}" for name, count in self.fused.items())
-        parts = [
+        counts = [
             f"{sum(self.fused.values())} fused ({fused})" if fused else "none fused",
-            f"{self._noted(_DROPPED)} folded or not needed",
-            f"{self._noted(_WITHOUT_KERNEL)} views or on the host",
+            f"{self._count_notes(_DROPPED_NOTES)} folded or not needed",
+            f"{self._count_notes(_NOTES_WITHOUT_KERNEL)} views or on the host",
         ]
-        return f"{self.before} nodes before, {self.after} after: {', '.join(parts)}"
+        return f"{self.before} nodes before, {self.after} after: {', '.join(counts)}"
 
     def _columns(self) -> list[str]:
         return list(dict.fromkeys(key for row in self for key in row))
 
     def __str__(self) -> str:
         columns = self._columns()
-        cells = [columns, *([plain(row.get(column, ""), LONG) for column in columns] for row in self)]
+        cells = [
+            columns,
+            *([shorten_printable(row.get(column, ""), MAX_SENTENCE_CHARS) for column in columns] for row in self),
+        ]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
         warnings = [f"warning: {printable(warning)}" for warning in self.warnings]
         return "\n".join([f"on {printable(self.device)}", self.summary, *warnings, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts, table
+        from ..base.html import facts_table, table
 
         columns = self._columns()
-        shown = {"device": self.device, "nodes": self.summary}
+        summary_rows = {"device": self.device, "nodes": self.summary}
         if self.warnings:
-            shown["warnings"] = "; ".join(map(printable, self.warnings))
-        return facts("Report", shown) + table(
-            columns, ([plain(row.get(key, ""), LONG) for key in columns] for row in self)
+            summary_rows["warnings"] = "; ".join(map(printable, self.warnings))
+        return facts_table("Report", summary_rows) + table(
+            columns, ([shorten_printable(row.get(key, ""), MAX_SENTENCE_CHARS) for key in columns] for row in self)
         )
 
 
-def report_of(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
+def make_report(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
     """Return the report on a program's nodes; random: a description of its random seed, or ""."""
     info = context.info
     quirks = ", ".join(quirk.name for quirk in context.driver_quirks)
@@ -91,11 +94,11 @@ def report_of(program: Program, context: Context, random: str, warnings: Sequenc
     return ModelReport(program.report(), f"{device}; {random}" if random else device, warnings)
 
 
-def model_facts(model: Model) -> str:
+def render_model(model: Model) -> str:
     """Return a model's notebook view as HTML."""
-    from ..base.html import facts, table
+    from ..base.html import facts_table, table
 
     info = model.context.info
     pairs = {"precision": model.precision, "device": f"{info.name} ({info.kind}), {model.context.choice}"}
     values = [("input", value) for value in model.inputs] + [("output", value) for value in model.outputs]
-    return facts(f"Model {plain(model.name)}", pairs) + table(("", "value"), values)
+    return facts_table(f"Model {shorten_printable(model.name)}", pairs) + table(("", "value"), values)

@@ -12,7 +12,7 @@ import numpy as np
 from .._pumice import Error
 from ..base.element_types import Array
 from ..base.errors import InputError, binding_error
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 
 if TYPE_CHECKING:
     from .._pumice import ProgramRun
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from .model import Model
     from .model_values import ModelValue
 
-MOST_IN_FLIGHT = 8  # maximum concurrent executions of a program with the same shapes
-MOST_NOTED = 16  # maximum recorded pairs of model and shapes
+MAX_IN_FLIGHT = 8  # maximum concurrent executions of a program with the same shapes
+MAX_RECORDED_CALLS = 16  # maximum recorded pairs of model and shapes
 
 # Calls whose memory a profile shows: (id of the model, argument shapes) -> (model, arguments). None: not recording.
-noted: dict[tuple[Any, ...], tuple[Model, tuple[Any, ...]]] | None = None
+recorded_calls: dict[tuple[Any, ...], tuple[Model, tuple[Any, ...]]] | None = None
 
 
-def note_call(model: Model, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+def record_call(model: Model, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
     """Record a model with the arguments of its first call with such shapes."""
-    calls = noted  # another thread may end the recording
-    if calls is not None and len(calls) < MOST_NOTED:
+    calls = recorded_calls  # another thread may end the recording
+    if calls is not None and len(calls) < MAX_RECORDED_CALLS:
         calls.setdefault((id(model), signature), (model, arrays))
 
 
-def begin_noting() -> None:
+def start_recording_calls() -> None:
     """Start recording calls."""
-    global noted
-    noted = {}
+    global recorded_calls
+    recorded_calls = {}
 
 
-def end_noting() -> list[tuple[Model, tuple[Any, ...]]]:
-    """Stop recording and return the calls since begin_noting(), ordered by first call."""
-    global noted
-    calls, noted = list((noted or {}).values()), None
+def stop_recording_calls() -> list[tuple[Model, tuple[Any, ...]]]:
+    """Stop recording and return the calls since start_recording_calls(), ordered by first call."""
+    global recorded_calls
+    calls, recorded_calls = list((recorded_calls or {}).values()), None
     return calls
 
 
@@ -78,13 +78,13 @@ class Outputs(tuple[Array, ...]):
         return dict(zip(self._fields, self, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _outputs, (self._fields, tuple(self))
+        return _make_outputs, (self._fields, tuple(self))
 
     def __repr__(self) -> str:
-        return f"Outputs({', '.join(f'{plain(name)}={value!r}' for name, value in self._asdict().items())})"
+        return f"Outputs({', '.join(f'{shorten_printable(name)}={value!r}' for name, value in self._asdict().items())})"
 
 
-def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
+def _make_outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
     return Outputs.named(names)(values)
 
 
@@ -125,19 +125,19 @@ class ModelRun:
 
         Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost.
         """
-        return self._model._results(self._run.result(timeout), self._strings)
+        return self._model._make_results(self._run.result(timeout), self._strings)
 
 
-def mapped(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
+def map_cases(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
     """Yield the results of the cases in order, with `depth` of them in flight. Raise InputError for another depth."""
-    if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MOST_IN_FLIGHT:
-        raise InputError(f"map: a depth of 1 to {MOST_IN_FLIGHT} cases expected; given {depth!r}")
-    return _results(model, iter(cases), depth, loop_timeout)
+    if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MAX_IN_FLIGHT:
+        raise InputError(f"map: a depth of 1 to {MAX_IN_FLIGHT} cases expected; given {depth!r}")
+    return _map_results(model, iter(cases), depth, loop_timeout)
 
 
-def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
+def _map_results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
     started: deque[ModelRun | Exception] = deque()
-    goes_on = True
+    has_more = True
 
     def start() -> bool:
         """Start the next case. Errors of the case or of the iterator are raised at its position."""
@@ -151,15 +151,15 @@ def _results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: float
 
     try:
         while True:
-            while goes_on and len(started) < depth:
-                goes_on = start()
+            while has_more and len(started) < depth:
+                has_more = start()
             if not started:
                 return
             run = started.popleft()
             if isinstance(run, Exception):
                 raise run
             result = run.result()
-            goes_on = goes_on and start()  # keeps the device busy while the caller uses the result
+            has_more = has_more and start()  # keeps the device busy while the caller uses the result
             yield result
     finally:
         for run in started:  # abandoned runs must finish before later executions reuse their memory
@@ -175,7 +175,7 @@ def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
     return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)
 
 
-def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array | None]:
+def check_output_arrays(values: list[ModelValue], out: Any, has_packed_values: bool) -> list[Array | None]:
     """Return the caller's result arrays by output: one array for the only output, or arrays by name.
 
     Raise BindingError if `out` has unknown names or anything but arrays, or if the model has packed values.
@@ -190,6 +190,6 @@ def targets_of(values: list[ModelValue], out: Any, packed: bool) -> list[Array |
             raise binding_error("K4", "out", f"outputs among {', '.join(names)}", f"'{name}'")
         if not isinstance(array, np.ndarray):
             raise binding_error("K5", f"{name}", "a NumPy array for the output", type(array).__name__)
-    if packed:
+    if has_packed_values:
         raise binding_error("K4", "out", "no arrays: this model has sequences, optional values or strings", "arrays")
     return [out.get(name) for name in names]

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from .._pumice import Context
 from ..base.errors import InputError, graph_error
-from ..device.context import made_default_context
+from ..device.context import get_existing_default_context
 from ..importer.file.model_file import Folder
 from ..importer.file.weight_files import FileState, model_digests, model_states
 from .model import Model
@@ -29,7 +29,7 @@ class ModelKey(NamedTuple):
     options: str  # repr() of the options
 
 
-class OpenedModel:
+class SharedModel:
     """A model shared by predictors of one process. Device memory is freed when the last of them releases it."""
 
     def __init__(self, key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> None:
@@ -58,50 +58,50 @@ class OpenedModel:
                 )
             return self._model
 
-    def start_again(self) -> None:
+    def invalidate(self) -> None:
         """Make the next use reload the model; the current one is freed once nobody uses it."""
         with self._lock:
             self._model = None
 
     def _check(self) -> None:
         if self._key.digests:
-            check_digests(self._key.source, self._key.folder, self._key.digests)
-        before, now = {*self._key.state}, {*model_states(self._key.source, self._key.folder)}
-        if changed := sorted({one.path for one in before ^ now}):
+            check_model_digests(self._key.source, self._key.folder, self._key.digests)
+        recorded, current = {*self._key.state}, {*model_states(self._key.source, self._key.folder)}
+        if changed := sorted({one.path for one in recorded ^ current}):
             raise InputError(
                 f"BatchPredictor: expected '{changed[0]}' as it was when the model was opened, so that no results of two models are "
                 "mixed; given a file that was written or removed since; close() lets the next call open it anew"
             )
 
 
-def check_digests(source: str | bytes, folder: str | None, expected: Digests) -> None:
+def check_model_digests(source: str | bytes, folder: str | None, expected: Digests) -> None:
     """Raise GraphError naming the first file of a model that differs from the one pickled with the predictor, OSError."""
-    given = dict(model_digests(source, folder))
+    actual_digests = dict(model_digests(source, folder))
     for name, digest in expected:
-        if given.get(name) == digest:
+        if actual_digests.get(name) == digest:
             continue
         path = name or (source if isinstance(source, str) else "model")
-        what = f"weight file '{name}'" if name else "file"
-        told = f"expected the {what} that the predictor was pickled with (SHA-256 {digest}), given {given.get(name, 'none')}"
+        subject = f"weight file '{name}'" if name else "file"
+        message = f"expected the {subject} that the predictor was pickled with (SHA-256 {digest}), given {actual_digests.get(name, 'none')}"
         hint = "copy all files of the model to this machine, or pickle the predictor again"
-        raise graph_error("model", path, f"{told}: {hint}")
+        raise graph_error("model", path, f"{message}: {hint}")
 
 
-class _Process:
+class _ProcessState:
     """The contexts and models that this process has open; a forked child starts with none."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.contexts: WeakValueDictionary[str | int, Context] = WeakValueDictionary()
-        self.models: WeakValueDictionary[ModelKey, OpenedModel] = WeakValueDictionary()
-        self.kept: OpenedModel | None = None  # the model of the most recently unpickled predictor
+        self.models: WeakValueDictionary[ModelKey, SharedModel] = WeakValueDictionary()
+        self.pinned: SharedModel | None = None  # the model of the most recently unpickled predictor
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.__init__()  # type: ignore[misc]
 
 
-_process = _Process()
-os.register_at_fork(after_in_child=_process.forget)
+_process = _ProcessState()
+os.register_at_fork(after_in_child=_process.reset)
 
 
 def shared_context(device: str | int) -> Context:
@@ -109,24 +109,24 @@ def shared_context(device: str | int) -> Context:
     choose.
     """
     with _process.lock:
-        if device == "" and (made := made_default_context()) is not None:
-            return made
+        if device == "" and (default := get_existing_default_context()) is not None:
+            return default
         context = _process.contexts.get(device)
         if context is None or context.closed:
             context = _process.contexts[device] = Context(device)
         return context
 
 
-def opened_model(key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> OpenedModel:
+def get_shared_model(key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> SharedModel:
     """Return the process's model for a key; it is loaded on first use."""
     with _process.lock:
         opened = _process.models.get(key)
         if opened is None:
-            opened = _process.models[key] = OpenedModel(key, precision, folder, options)
+            opened = _process.models[key] = SharedModel(key, precision, folder, options)
         return opened
 
 
-def keep(opened: OpenedModel | None) -> None:
+def pin_model(opened: SharedModel | None) -> None:
     """Keep a model open without a predictor, in place of the one kept before; None: keep none."""
     with _process.lock:
-        _process.kept = opened
+        _process.pinned = opened

@@ -11,41 +11,41 @@ from .._pumice import Context, DeviceInfo, __version__, cache_directory
 from ..base.errors import binding_error
 
 if TYPE_CHECKING:
-    from ..device.tuning_store import Record
+    from ..device.tuning_store import TuningRecord
 
 # A variant must be faster than this fraction of the time of the engine's own choice; smaller gains are noise.
-_GAIN = 0.98
-_DEMAND = "compared with the engine's own choice"
-_read: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
+_MAX_TIME_RATIO = 0.98
+_CRITERIA = "compared with the engine's own choice"
+_cache: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
 
 
 class StepVariants(dict[str, str]):
     """Maps each kind of step to a variant. lists: whether the program's plan lists every variant of each step."""
 
-    lists = False
+    lists_variants = False
 
     @classmethod
-    def listing(cls, variants: Mapping[str, str]) -> StepVariants:
+    def with_listing(cls, variants: Mapping[str, str]) -> StepVariants:
         """Return these variants, for a program whose plan lists all available ones."""
-        made = cls(variants)
-        made.lists = True
-        return made
+        variants_with_listing = cls(variants)
+        variants_with_listing.lists_variants = True
+        return variants_with_listing
 
 
-def blank(info: DeviceInfo, kind: str, variant: str, own: str) -> Record:
+def make_empty_record(info: DeviceInfo, kind: str, variant: str, default_variant: str) -> TuningRecord:
     """Return an empty record for a variant. own: the engine's choice."""
     from .._pumice import sha256
-    from ..device.tuning_store import Record, device_name, driver_name
+    from ..device.tuning_store import TuningRecord, device_name, driver_name
 
-    return Record(
+    return TuningRecord(
         kernel="step of a model",
         device=device_name(info),
         driver=driver_name(info),
         text=sha256(f"steps of models, pumice {__version__}".encode()),
-        demand=_DEMAND,
+        demand=_CRITERIA,
         arguments=kind,
         shapes=kind,
-        config={"variant": variant, "own": variant == own},
+        config={"variant": variant, "own": variant == default_variant},
         seconds=None,
         rejected="",
         calls=[],
@@ -61,38 +61,40 @@ def measured_variants(context: Context) -> dict[str, str]:
     cache = cache_directory()
     if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
         return {}  # nothing was ever measured on this machine, so the store's modules need not be imported
-    from ..device.tuning_store import records_beside, store_folder
+    from ..device.tuning_store import read_sibling_records, store_folder
 
-    sample = blank(context.info, "", "", "")
-    folder = store_folder(sample)
+    sample_record = make_empty_record(context.info, "", "", "")
+    folder = store_folder(sample_record)
     try:
-        changed = os.stat(folder).st_mtime_ns if folder else 0
+        mtime = os.stat(folder).st_mtime_ns if folder else 0
     except OSError:
         return {}
     if folder is None:
         return {}
-    known = _read.get(folder)
-    if known is None or known[0] != changed:
-        known = _read[folder] = (changed, best_variants(records_beside(sample)))
-    return dict(known[1])
+    cached = _cache.get(folder)
+    if cached is None or cached[0] != mtime:
+        cached = _cache[folder] = (mtime, best_variants(read_sibling_records(sample_record)))
+    return dict(cached[1])
 
 
-def best_variants(records: list[Record]) -> dict[str, str]:
+def best_variants(records: list[TuningRecord]) -> dict[str, str]:
     """Return the fastest variant for each kind of step, if it is faster than the engine's own choice."""
-    kinds: dict[str, list[Record]] = {}
-    for one in records:
-        if one.seconds is not None and isinstance(one.config.get("variant"), str):
-            kinds.setdefault(one.arguments, []).append(one)
+    kinds: dict[str, list[TuningRecord]] = {}
+    for record in records:
+        if record.seconds is not None and isinstance(record.config.get("variant"), str):
+            kinds.setdefault(record.arguments, []).append(record)
     best = {}
-    for kind, members in kinds.items():
-        quickest = min(members, key=lambda one: one.seconds or 0)
-        own = [one.seconds or 0 for one in members if one.config.get("own")]
-        if not quickest.config.get("own") and (quickest.seconds or 0) < _GAIN * min(own, default=float("inf")):
-            best[kind] = str(quickest.config["variant"])
+    for kind, kind_records in kinds.items():
+        fastest = min(kind_records, key=lambda record: record.seconds or 0)
+        default_times = [record.seconds or 0 for record in kind_records if record.config.get("own")]
+        if not fastest.config.get("own") and (fastest.seconds or 0) < _MAX_TIME_RATIO * min(
+            default_times, default=float("inf")
+        ):
+            best[kind] = str(fastest.config["variant"])
     return best
 
 
-def chosen(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
+def resolve_step_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
     """Return the variants with which to load a model; None: the engine's own choices.
 
     Raise BindingError for other types of `tuned`.
@@ -100,9 +102,9 @@ def chosen(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | 
     if isinstance(tuned, StepVariants):
         return tuned
     if isinstance(tuned, bool):
-        found = measured_variants(context) if tuned else {}
-        return StepVariants(found) if found else None
-    if not isinstance(tuned, Mapping) or not all(isinstance(text, str) for pair in tuned.items() for text in pair):
+        fastest_variants = measured_variants(context) if tuned else {}
+        return StepVariants(fastest_variants) if fastest_variants else None
+    if not isinstance(tuned, Mapping) or not all(isinstance(string, str) for pair in tuned.items() for string in pair):
         expected = "True, False or a dict of kinds of steps and names of variants"
         raise binding_error("K5", "tuned", expected, type(tuned).__name__, kind="argument")
     return StepVariants(tuned)

@@ -16,8 +16,8 @@ def import_graph(source: Source, folder: Folder | None = None) -> Graph:
     Raise UnsupportedError listing everything unsupported, GraphError if the model breaks a rule.
     """
     graph, recipe = load_graph(source, folder)
-    ends = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs))
-    if names := [name for name in ends if name in recipe.string_values]:
-        what = [f"'{name}': strings, which a Graph has not" for name in names]
-        raise unsupported_error(f"graph of model '{recipe.name}'", what)
+    inputs_and_outputs = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs))
+    if names := [name for name in inputs_and_outputs if name in recipe.string_values]:
+        unsupported = [f"'{name}': strings, which a Graph has not" for name in names]
+        raise unsupported_error(f"graph of model '{recipe.name}'", unsupported)
     return graph

@@ -23,7 +23,7 @@ from ..model.model import Model
 __all__ = ["PumiceBackend", "PumiceBackendRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
 _DEVICES = ("CPU", "VULKAN")
-_LOADING = {"precision", "folder", "seed", "fuse", "overridable"}
+_LOAD_OPTIONS = {"precision", "folder", "seed", "fuse", "overridable"}
 
 
 def _array(value: Any) -> Any:
@@ -31,10 +31,10 @@ def _array(value: Any) -> Any:
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+def _reject_unknown_options(function: str, keywords: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise UnsupportedError for unknown options, because the backend interface accepts any keyword."""
-    if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
-        raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
+    if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in keywords if name not in known]:
+        raise unsupported_error(f"{function} of pumice.onnx.backend", unknown)
 
 
 def _context(device: str) -> Context:
@@ -57,7 +57,7 @@ class PumiceBackendRep(BackendRep):
         loop_timeout, as for a call to a Model. Return a named tuple in graph order. Raise whatever calling a Model
         raises.
         """
-        _refuse_options("run", options, {"loop_timeout"})
+        _reject_unknown_options("run", options, {"loop_timeout"})
         if isinstance(inputs, Mapping):
             arrays = self.model.named(**{name: _array(value) for name, value in inputs.items()})
             results = self.model(*arrays.values(), **options)
@@ -86,7 +86,7 @@ class PumiceBackend(Backend):
 
         Raise UnsupportedError listing everything unsupported, including options, GraphError if the model breaks a rule.
         """
-        _refuse_options("prepare", options, _LOADING)
+        _reject_unknown_options("prepare", options, _LOAD_OPTIONS)
         if not cls.supports_device(device):
             raise unsupported_error(f"device '{device}'", [f"devices known here: {', '.join(_DEVICES)}"])
         return PumiceBackendRep(Model(model, _context(device), **options))
@@ -94,8 +94,8 @@ class PumiceBackend(Backend):
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
         """Call prepare() and run(), splitting the options between them. Raise their errors."""
-        running = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
-        return cls.prepare(model, device, **options).run(inputs, **running)
+        run_options = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
+        return cls.prepare(model, device, **options).run(inputs, **run_options)
 
     @classmethod
     def run_node(
@@ -113,7 +113,7 @@ class PumiceBackend(Backend):
         import numpy as np
         from onnx import helper
 
-        from ..importer.rewrites.rewrite_table import NEWEST
+        from ..importer.rewrites.rewrite_table import MAX_OPSET
 
         arrays = [np.asarray(value) for value in inputs]
         names = [name for name in node.input if name]
@@ -130,7 +130,7 @@ class PumiceBackend(Backend):
             else [onnx.ValueInfoProto(name=name) for name in node.output if name]
         )
         graph = helper.make_graph([node], node.op_type, values, results)
-        version = options.pop("opset_version", NEWEST)
+        version = options.pop("opset_version", MAX_OPSET)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
         return cls.run_model(model, arrays, device, **options)
 

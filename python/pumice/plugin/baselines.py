@@ -17,7 +17,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..device.context import tensor
 from ..device.kernel import Kernel
-from ..importer.file.model_file import portable
+from ..importer.file.model_file import make_portable
 from ..importer.file.weight_files import model_digests
 from .cells import Cell, short_name
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 _SCHEMA = 2
-_ROUNDS = 10  # timing rounds, alternating model and reference kernel; the fastest of each counts
-_LEAST_ROUNDS, _MOST_SECONDS = 3, 5.0  # a slow model gets fewer rounds, within this time limit
+_NUM_ROUNDS = 10  # timing rounds, alternating model and reference kernel; the fastest of each counts
+_MIN_ROUNDS, _MAX_SECONDS = 3, 5.0  # a slow model gets fewer rounds, within this time limit
 _BATCH_SECONDS = 0.005  # duration of each batch, the same for model and reference, so that a busy host slows both alike
-_TRIALS = 3  # a model counts as slower only if this many measurements agree
+_NUM_TRIALS = 3  # a model counts as slower only if this many measurements agree
 # The reference kernel does constant work without the engine's operators, so changes to them do not affect it. It runs
 # long enough to reflect a GPU's clocks; on a software driver, that much work would take a second.
 _THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # key: whether the device is software
-_REFERENCE = """
+_REFERENCE_KERNEL = """
 layout(binding = 0) buffer X { float x[]; };
 layout(push_constant) uniform Parameters { int steps; };
 void main() {
@@ -48,63 +48,63 @@ class BaselineError(AssertionError):
     """Raised if a validation is worse than its golden baseline in an output's error, in dispatches or in time."""
 
 
-def driver_of(info: DeviceInfo) -> str:
+def format_driver(info: DeviceInfo) -> str:
     """Return the driver's own name and version text."""
     return f"{info.driver} {info.driver_info}".strip()
 
 
-def file_of(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
+def get_baseline_path(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
     """Return the path of a test's baseline. The cell label is removed from the test id, so that single-cell runs use the same file."""
     for part in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
         test = test.replace(part, "")
     digest = hashlib.sha256(f"{test}\n{model}".encode()).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9]+", "_", test.rpartition("/")[2])[:64].strip("_")
-    return folder / short_name(info.name) / cell.precision / f"{readable}-{digest}.json"
+    readable_name = re.sub(r"[^A-Za-z0-9]+", "_", test.rpartition("/")[2])[:64].strip("_")
+    return folder / short_name(info.name) / cell.precision / f"{readable_name}-{digest}.json"
 
 
-def outputs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+def summarize_outputs(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
     """Return the error of each output of a validation, its bound, and the error relative to the bound."""
-    made: dict[str, dict[str, float | None]] = {}
+    summary: dict[str, dict[str, float | None]] = {}
     for row in record["rows"]:
         if row["op"] == "output":
             error, allowed = row["error"], row["allowed"]
-            known = error is not None and allowed is not None
-            ratio = (error / allowed if allowed else 0.0) if known else None
-            made[row["output"]] = {"error": error, "bound": allowed, "ratio": ratio}
-    return made
+            has_both = error is not None and allowed is not None
+            ratio = (error / allowed if allowed else 0.0) if has_both else None
+            summary[row["output"]] = {"error": error, "bound": allowed, "ratio": ratio}
+    return summary
 
 
-def digest_of_model(model: Model) -> str:
+def hash_model(model: Model) -> str:
     """Return one SHA-256 over all of a model's files: the model file or bytes, and its external weights."""
-    source = portable(model.source)
-    own = [] if isinstance(source, str) else [("", sha256(source))]
-    return hashlib.sha256(repr([*own, *model_digests(source, model.folder)]).encode()).hexdigest()
+    source = make_portable(model.source)
+    model_hash = [] if isinstance(source, str) else [("", sha256(source))]
+    return hashlib.sha256(repr([*model_hash, *model_digests(source, model.folder)]).encode()).hexdigest()
 
 
-def digest_of_value(value: Any) -> str:
+def hash_value(value: Any) -> str:
     """Return the SHA-256 of an argument or result: dtype, shape and elements of an array, the items of a sequence."""
     if value is None or isinstance(value, list | tuple):
-        return hashlib.sha256(repr(value and [digest_of_value(item) for item in value]).encode()).hexdigest()
+        return hashlib.sha256(repr(value and [hash_value(item) for item in value]).encode()).hexdigest()
     array = np.asarray(value)
     head = f"{array.dtype.str} {array.shape} ".encode()
     elements = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()  # strings are objects
     return hashlib.sha256(head + elements).hexdigest()
 
 
-def digests_of(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+def hash_call(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     """Return the SHA-256 of a model's files, of the arguments of a call, and of each output."""
     result = model(*arrays)
     outputs = result if len(model.outputs) > 1 else [result]
     return {
-        "model_sha256": digest_of_model(model),
-        "inputs_sha256": [digest_of_value(array) for array in arrays],
+        "model_sha256": hash_model(model),
+        "inputs_sha256": [hash_value(array) for array in arrays],
         "outputs_sha256": {
-            value.name: digest_of_value(output) for value, output in zip(model.outputs, outputs, strict=True)
+            value.name: hash_value(output) for value, output in zip(model.outputs, outputs, strict=True)
         },
     }
 
 
-def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
+def count_dispatches(model: Model, arrays: Sequence[Array]) -> int | None:
     """Return the number of dispatches in a call; None if the program is not a single command list."""
     try:
         return len(model.program.plan([list(array.shape) for array in arrays]))
@@ -112,7 +112,7 @@ def dispatches_of(model: Model, arrays: Sequence[Array]) -> int | None:
         return None
 
 
-def _seconds(call: Callable[[], Any], calls: int) -> float:
+def _average_seconds(call: Callable[[], Any], calls: int) -> float:
     """Return the average seconds per call."""
     begin = time.perf_counter()
     for _ in range(calls):
@@ -120,52 +120,54 @@ def _seconds(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - begin) / calls
 
 
-class Clock:
+class RelativeTimer:
     """Times calls to a model relative to a reference kernel."""
 
     def __init__(self, context: Context) -> None:
         software = context.info.kind == "software"
         self._arguments: dict[str, Any] = {"threads": _THREADS[software], "steps": _STEPS[software]}
         self._memory = tensor(np.ones(_THREADS[software], np.float32), context)
-        self._kernel = Kernel(_REFERENCE, context)
+        self._kernel = Kernel(_REFERENCE_KERNEL, context)
 
-    def _reference(self) -> None:
+    def _run_reference(self) -> None:
         self._kernel(x=self._memory, **self._arguments)
 
     def measure(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
         """Return the seconds of a call and of the reference kernel (minimum over several batches), and their ratio."""
-        calls = (lambda: model(*arrays), self._reference)
+        calls = (lambda: model(*arrays), self._run_reference)
         for call in calls:
             call()  # the first call compiles the kernels
-        once = [_seconds(call, 3) for call in calls]
-        batches = [max(1, round(max(*once, _BATCH_SECONDS) / seconds)) for seconds in once]
+        warm_seconds = [_average_seconds(call, 3) for call in calls]
+        batches = [max(1, round(max(*warm_seconds, _BATCH_SECONDS) / seconds)) for seconds in warm_seconds]
         pairs, best = list(zip(calls, batches, strict=True)), [float("inf")] * 2
         begin = time.perf_counter()
-        for done in range(_ROUNDS):
-            if done >= _LEAST_ROUNDS and time.perf_counter() - begin > _MOST_SECONDS:
+        for done in range(_NUM_ROUNDS):
+            if done >= _MIN_ROUNDS and time.perf_counter() - begin > _MAX_SECONDS:
                 break
-            best = [min(least, _seconds(*one)) for least, one in zip(best, pairs, strict=True)]
+            best = [
+                min(fastest, _average_seconds(*timed_call)) for fastest, timed_call in zip(best, pairs, strict=True)
+            ]
         return {"seconds": best[0], "reference_seconds": best[1], "time_ratio": best[0] / best[1]}
 
-    def least(self, model: Model, arrays: Sequence[Array], enough: float) -> dict[str, float]:
-        """Return the measurement with the lowest ratio out of several; stop early once the ratio is at most `enough`."""
+    def measure_min(self, model: Model, arrays: Sequence[Array], target_ratio: float) -> dict[str, float]:
+        """Return the measurement with the lowest ratio out of several; stop early once the ratio is at most `target_ratio`."""
         best = self.measure(model, arrays)
-        for _ in range(_TRIALS - 1):
-            if best["time_ratio"] <= enough:
+        for _ in range(_NUM_TRIALS - 1):
+            if best["time_ratio"] <= target_ratio:
                 break
-            best = min(best, self.measure(model, arrays), key=_ratio)
+            best = min(best, self.measure(model, arrays), key=_get_time_ratio)
         return best
 
-    def middle(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
+    def measure_median(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
         """Return the measurement with the median ratio, as the reference for later comparisons."""
-        return sorted((self.measure(model, arrays) for _ in range(_TRIALS)), key=_ratio)[_TRIALS // 2]
+        return sorted((self.measure(model, arrays) for _ in range(_NUM_TRIALS)), key=_get_time_ratio)[_NUM_TRIALS // 2]
 
 
-def _ratio(times: Mapping[str, float]) -> float:
+def _get_time_ratio(times: Mapping[str, float]) -> float:
     return times["time_ratio"]
 
 
-def entry(
+def make_entry(
     record: Mapping[str, Any],
     info: DeviceInfo,
     dispatches: int | None,
@@ -180,75 +182,81 @@ def entry(
         "driver_version": info.driver_info,
         "precision": record["precision"],
         "pumice": __version__,
-        "outputs": outputs_of(record),
+        "outputs": summarize_outputs(record),
         "dispatches": dispatches,
         **times,
         **digests,
     }
 
 
-def stored(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
+def load_baseline(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
     """Return the baseline for this driver version, else the latest for this driver, else None. Raise InputError for an invalid file."""
     try:
-        given = json.loads(path.read_text())
+        document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise InputError(f"baseline '{path}': {error}") from None
-    if not isinstance(given, dict) or given.get("schema") != _SCHEMA or not isinstance(given.get("drivers"), dict):
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != _SCHEMA
+        or not isinstance(document.get("drivers"), dict)
+    ):
         raise InputError(f"baseline '{path}': expected a file of schema {_SCHEMA}, as --pumice-update writes it")
-    drivers: dict[str, dict[str, Any]] = given["drivers"]
-    if driver_of(info) in drivers:
-        return drivers[driver_of(info)]
-    same = [one for one in drivers.values() if one["driver"] == info.driver]
-    return same[-1] if same else None
+    drivers: dict[str, dict[str, Any]] = document["drivers"]
+    if format_driver(info) in drivers:
+        return drivers[format_driver(info)]
+    same_driver = [driver_entry for driver_entry in drivers.values() if driver_entry["driver"] == info.driver]
+    return same_driver[-1] if same_driver else None
 
 
-def worse(now: Mapping[str, Any], then: Mapping[str, Any], factors: Mapping[str, float]) -> list[str]:
+def find_regressions(
+    current: Mapping[str, Any], baseline: Mapping[str, Any], factors: Mapping[str, float]
+) -> list[str]:
     """Return a sentence with both values for each measurement that exceeds its baseline by more than the allowed factor."""
-    found = []
-    if now["model_sha256"] != then["model_sha256"] and not _same_results(now, then):
-        now_hash, then_hash = now["model_sha256"][:12], then["model_sha256"][:12]
-        found.append(
-            f"model: its files have the SHA-256 {now_hash}..., those of the baseline had {then_hash}...: the weights or the "
+    messages = []
+    if current["model_sha256"] != baseline["model_sha256"] and not _same_results(current, baseline):
+        current_hash, baseline_hash = current["model_sha256"][:12], baseline["model_sha256"][:12]
+        messages.append(
+            f"model: its files have the SHA-256 {current_hash}..., those of the baseline had {baseline_hash}...: the weights or the "
             "graph changed; --pumice-update writes it again"
         )
-    for name in now["outputs"].keys() ^ then["outputs"].keys():
-        where = "is not in the baseline" if name in now["outputs"] else "is in the baseline, and the model has none"
-        found.append(f"output '{name}' {where}: --pumice-update writes it again")
-    for name, one in now["outputs"].items():
-        before = then["outputs"].get(name, {}).get("ratio")
-        if before is not None and _exceeds(one["ratio"], before * factors["error"]):
-            ratio = "unknown" if one["ratio"] is None else f"{one['ratio']:.3g}"
+    for name in current["outputs"].keys() ^ baseline["outputs"].keys():
+        where = "is not in the baseline" if name in current["outputs"] else "is in the baseline, and the model has none"
+        messages.append(f"output '{name}' {where}: --pumice-update writes it again")
+    for name, output_entry in current["outputs"].items():
+        before = baseline["outputs"].get(name, {}).get("ratio")
+        if before is not None and _exceeds(output_entry["ratio"], before * factors["error"]):
+            ratio = "unknown" if output_entry["ratio"] is None else f"{output_entry['ratio']:.3g}"
             limit = f"at most {factors['error']:g} times that is allowed"
-            found.append(f"error of output '{name}': {ratio} of its bound, {before:.3g} in the baseline, {limit}")
-    count, before = now["dispatches"], then["dispatches"]
+            messages.append(f"error of output '{name}': {ratio} of its bound, {before:.3g} in the baseline, {limit}")
+    count, before = current["dispatches"], baseline["dispatches"]
     if before is not None and _exceeds(count, before * factors["dispatches"]):
         limit = f"at most {factors['dispatches']:g} times as many are allowed"
-        found.append(f"dispatches: {'unknown' if count is None else count}, {before} in the baseline, {limit}")
-    if _exceeds(now["time_ratio"], then["time_ratio"] * factors["time"]):
-        found.append(
-            f"time: {now['time_ratio']:.3g} times the reference kernel's, {then['time_ratio']:.3g} in the baseline, "
+        messages.append(f"dispatches: {'unknown' if count is None else count}, {before} in the baseline, {limit}")
+    if _exceeds(current["time_ratio"], baseline["time_ratio"] * factors["time"]):
+        messages.append(
+            f"time: {current['time_ratio']:.3g} times the reference kernel's, {baseline['time_ratio']:.3g} in the baseline, "
             f"at most {factors['time']:g} times that is allowed"
         )
-    return found
+    return messages
 
 
-def _same_results(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+def _same_results(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool:
     """Return whether equal inputs gave bitwise equal outputs; any difference is then in names or documentation in the file."""
-    return all(now[key] == then[key] for key in ("inputs_sha256", "outputs_sha256"))
+    return all(current[key] == baseline[key] for key in ("inputs_sha256", "outputs_sha256"))
 
 
-def changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+def find_harmless_changes(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
     """Return a sentence about each harmless difference from the baseline: other inputs, or other bits in an output."""
-    if now["inputs_sha256"] != then["inputs_sha256"]:
+    if current["inputs_sha256"] != baseline["inputs_sha256"]:
         return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
-    if now["model_sha256"] != then["model_sha256"]:
-        return ["the model's files changed, its outputs did not"] if _same_results(now, then) else []
-    before = then["outputs_sha256"]
+    if current["model_sha256"] != baseline["model_sha256"]:
+        return ["the model's files changed, its outputs did not"] if _same_results(current, baseline) else []
+    before = baseline["outputs_sha256"]
     return [
         f"output '{name}' has other bits than the baseline, within its bound"
-        for name, digest in now["outputs_sha256"].items()
+        for name, digest in current["outputs_sha256"].items()
         if before.get(name, digest) != digest
     ]
 
@@ -258,13 +266,13 @@ def _exceeds(number: float | None, limit: float) -> bool:
     return number is None or not number <= limit
 
 
-def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
+def merge_entries(new_entries: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
     """Return the new file contents, path -> content, for these baselines, {"path": ..., "test": ..., "entry": ...}; other drivers' entries
     stay.
     """
     files: dict[Path, dict[str, Any]] = {}
-    for one in made:
-        path, new = Path(one["path"]), one["entry"]
+    for new_entry in new_entries:
+        path, new = Path(new_entry["path"]), new_entry["entry"]
         if path not in files:
             try:
                 files[path] = json.loads(path.read_text())
@@ -276,5 +284,5 @@ def merged(made: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
         key = f"{new['driver']} {new['driver_version']}".strip()
         drivers.pop(key, None)  # keeps the latest entry last
         drivers[key] = new
-        files[path]["test"] = one["test"]
+        files[path]["test"] = new_entry["test"]
     return {path: json.dumps(data, indent=2) + "\n" for path, data in files.items()}

@@ -11,10 +11,10 @@ import pytest
 from .._pumice import DeviceInfo, devices
 
 SOFTWARE = "SOFTWARE DRIVER: not a GPU"
-_GPUS = ("discrete", "integrated", "virtual")
+_GPU_KINDS = ("discrete", "integrated", "virtual")
 
 
-class Place(NamedTuple):
+class MatrixDevice(NamedTuple):
     """A device in the matrix: its name for Context ("": the default device), and its info if known in advance."""
 
     device: str
@@ -25,80 +25,82 @@ class Place(NamedTuple):
 class Cell(NamedTuple):
     """A device and a precision. `label` names both in test ids."""
 
-    place: Place
+    matrix_device: MatrixDevice
     precision: str
     label: str
 
 
-def kind_of(info: DeviceInfo) -> str:
+def get_kind_label(info: DeviceInfo) -> str:
     """Return the kind of a device, with an unmistakable label for software drivers."""
     return SOFTWARE if info.kind == "software" else info.kind
 
 
-def _text(infos: Sequence[DeviceInfo]) -> str:
-    listed = ", ".join(f"[{one.index}] '{one.name}' ({one.kind})" for one in infos)
+def _list_devices(infos: Sequence[DeviceInfo]) -> str:
+    listed = ", ".join(f"[{device_info.index}] '{device_info.name}' ({device_info.kind})" for device_info in infos)
     return f"the devices are {listed}" if listed else "there is no Vulkan device"
 
 
-def matches(info: DeviceInfo, wanted: str) -> bool:
+def matches_device(info: DeviceInfo, device_spec: str) -> bool:
     """Return whether a name matches this device, by the rules of Context."""
-    spec = wanted.lower()
-    if spec.startswith("uuid:"):
-        return info.uuid == spec[5:].replace("-", "")
-    if spec.startswith("pci:"):
-        return bool(info.pci) and info.pci.lower() == spec[4:]
-    if spec.isdigit():
-        return info.index == int(spec)
-    return spec == info.kind or spec in info.name.lower()
+    lowered = device_spec.lower()
+    if lowered.startswith("uuid:"):
+        return info.uuid == lowered[5:].replace("-", "")
+    if lowered.startswith("pci:"):
+        return bool(info.pci) and info.pci.lower() == lowered[4:]
+    if lowered.isdigit():
+        return info.index == int(lowered)
+    return lowered == info.kind or lowered in info.name.lower()
 
 
-def _place(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> Place:
+def _make_matrix_device(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> MatrixDevice:
     """Return a device by UUID, or by index if two drivers report the same UUID."""
-    alone = [one.uuid for one in infos].count(info.uuid) == 1
-    return Place(f"uuid:{info.uuid}" if alone else str(info.index), info, note)
+    is_unique = [candidate.uuid for candidate in infos].count(info.uuid) == 1
+    return MatrixDevice(f"uuid:{info.uuid}" if is_unique else str(info.index), info, note)
 
 
-def _of_all(infos: Sequence[DeviceInfo], software: bool) -> list[Place]:
-    found = [one for one in infos if software or one.kind != "software"]
-    if not found:
+def _select_all(infos: Sequence[DeviceInfo], software: bool) -> list[MatrixDevice]:
+    selected = [candidate for candidate in infos if software or candidate.kind != "software"]
+    if not selected:
         more = "" if software else "; --pumice-allow-software takes software drivers too"
-        raise pytest.UsageError(f"--pumice-device all: no GPU; {_text(infos)}{more}")
-    return [_place(one, infos) for one in found]
+        raise pytest.UsageError(f"--pumice-device all: no GPU; {_list_devices(infos)}{more}")
+    return [_make_matrix_device(candidate, infos) for candidate in selected]
 
 
-def _of_name(name: str, infos: Sequence[DeviceInfo], software: bool, alone: bool) -> Place:
-    found = next((one for one in infos if matches(one, name)), None)
-    if found is not None:
-        return Place(name, found) if alone else _place(found, infos)
-    if name.lower() in _GPUS:
-        stand_in = next((one for one in infos if one.kind == "software"), None)
-        if software and stand_in is not None:
-            return _place(stand_in, infos, f"in place of a device of kind '{name.lower()}'")
-        more = "; --pumice-allow-software lets a software driver stand in" if stand_in else ""
-        raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_text(infos)}{more}")
-    if alone:
-        return Place(name, None)  # a test that opens it fails with the engine's error message
-    raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_text(infos)}")
+def _select_by_name(name: str, infos: Sequence[DeviceInfo], software: bool, is_only_name: bool) -> MatrixDevice:
+    selected = next((candidate for candidate in infos if matches_device(candidate, name)), None)
+    if selected is not None:
+        return MatrixDevice(name, selected) if is_only_name else _make_matrix_device(selected, infos)
+    if name.lower() in _GPU_KINDS:
+        software_fallback = next((candidate for candidate in infos if candidate.kind == "software"), None)
+        if software and software_fallback is not None:
+            return _make_matrix_device(software_fallback, infos, f"in place of a device of kind '{name.lower()}'")
+        more = "; --pumice-allow-software lets a software driver stand in" if software_fallback else ""
+        raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_list_devices(infos)}{more}")
+    if is_only_name:
+        return MatrixDevice(name, None)  # a test that opens it fails with the engine's error message
+    raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_list_devices(infos)}")
 
 
-def places(asked: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None) -> list[Place]:
+def matrix_devices(
+    requested: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None
+) -> list[MatrixDevice]:
     """Return the requested devices, without duplicates. `infos`: by default the system's devices. Raise UsageError for an empty name."""
-    if not asked:
-        return [Place("", None)]
+    if not requested:
+        return [MatrixDevice("", None)]
     infos = devices() if infos is None else infos
-    names = [name.strip() for name in asked.split(",")]
+    names = [name.strip() for name in requested.split(",")]
     if not all(names):
-        raise pytest.UsageError(f"--pumice-device: expected names between commas, given '{asked}'")
-    found: list[Place] = []
+        raise pytest.UsageError(f"--pumice-device: expected names between commas, given '{requested}'")
+    selected: list[MatrixDevice] = []
     for name in names:
         if name.lower() == "all":
-            found.extend(_of_all(infos, software))
+            selected.extend(_select_all(infos, software))
         else:
-            found.append(_of_name(name, infos, software, len(names) == 1))
-    once: dict[int, Place] = {}
-    for place in found:
-        once.setdefault(place.info.index if place.info else -1, place)
-    return list(once.values())
+            selected.append(_select_by_name(name, infos, software, len(names) == 1))
+    unique: dict[int, MatrixDevice] = {}
+    for matrix_device in selected:
+        unique.setdefault(matrix_device.info.index if matrix_device.info else -1, matrix_device)
+    return list(unique.values())
 
 
 def short_name(name: str) -> str:
@@ -106,15 +108,15 @@ def short_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "_", name.partition("(")[0]).strip("_.") or "device"
 
 
-def matrix(found: Sequence[Place], precisions: Sequence[str]) -> list[Cell]:
+def make_cells(selected: Sequence[MatrixDevice], precisions: Sequence[str]) -> list[Cell]:
     """Return a cell for every combination of device and precision."""
-    names = [short_name(place.info.name) if place.info else "default" for place in found]
+    names = [short_name(matrix_device.info.name) if matrix_device.info else "default" for matrix_device in selected]
     labels = [
-        name if names.count(name) == 1 else f"{name}.{place.info.index if place.info else i}"
-        for i, (name, place) in enumerate(zip(names, found, strict=True))
+        name if names.count(name) == 1 else f"{name}.{matrix_device.info.index if matrix_device.info else i}"
+        for i, (name, matrix_device) in enumerate(zip(names, selected, strict=True))
     ]
     return [
-        Cell(place, precision, f"{label}-{precision}")
-        for place, label in zip(found, labels, strict=True)
+        Cell(matrix_device, precision, f"{label}-{precision}")
+        for matrix_device, label in zip(selected, labels, strict=True)
         for precision in precisions
     ]

@@ -10,12 +10,12 @@ import pytest
 
 from .._pumice import Error
 from .cells import Cell
-from .state import CELL, run_of
+from .state import CELL, get_run
 
 if TYPE_CHECKING:
     from ..validation.report import ValidationReport
 
-_ROOTS = pytest.StashKey[frozenset[Path]]()
+_MODEL_FOLDERS = pytest.StashKey[frozenset[Path]]()
 
 
 def add_folders(config: pytest.Config) -> None:
@@ -23,27 +23,35 @@ def add_folders(config: pytest.Config) -> None:
     command line names no tests; other folders are searched only when pytest visits them. Raise UsageError for a path
     that is not a folder.
     """
-    named = [config.invocation_params.dir / folder for folder in config.getoption("--pumice-models") or ()]
-    listed = [Path(folder) for folder in config.getini("pumice_models")]
-    for folder in (*named, *listed):
+    command_line_folders = [
+        config.invocation_params.dir / folder for folder in config.getoption("--pumice-models") or ()
+    ]
+    configured_folders = [Path(folder) for folder in config.getini("pumice_models")]
+    for folder in (*command_line_folders, *configured_folders):
         if not folder.is_dir():
             raise pytest.UsageError(f"--pumice-models: expected a folder, given '{folder}'")
-    config.stash[_ROOTS] = frozenset(folder.resolve() for folder in (*named, *listed))
+    config.stash[_MODEL_FOLDERS] = frozenset(
+        folder.resolve() for folder in (*command_line_folders, *configured_folders)
+    )
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        named += listed
-    given = {(config.invocation_params.dir / one.partition("::")[0]).resolve() for one in config.args}
+        command_line_folders += configured_folders
+    requested_paths = {
+        (config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args
+    }
     config.args.extend(
-        str(folder) for folder in named if given.isdisjoint((folder.resolve(), *folder.resolve().parents))
+        str(folder)
+        for folder in command_line_folders
+        if requested_paths.isdisjoint((folder.resolve(), *folder.resolve().parents))
     )
 
 
-def collected(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+def collect_model_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Return a collector for a model file in one of the folders."""
     folder = path.parent.resolve()  # the file itself may be a link to another folder
-    if path.suffix != ".onnx" or parent.config.stash[_ROOTS].isdisjoint((folder, *folder.parents)):
+    if path.suffix != ".onnx" or parent.config.stash[_MODEL_FOLDERS].isdisjoint((folder, *folder.parents)):
         return None
-    made: pytest.Collector = ModelFile.from_parent(parent, path=path)
-    return made
+    collector: pytest.Collector = ModelFile.from_parent(parent, path=path)
+    return collector
 
 
 class ModelFile(pytest.File):
@@ -51,7 +59,7 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[ModelItem]:
         """Yield the tests of the file."""
-        run = run_of(self.config)
+        run = get_run(self.config)
         for cell in run.cells:
             name = f"validate[{cell.label}]" if run.is_matrix else "validate"
             yield ModelItem.from_parent(self, name=name, cell=cell)
@@ -74,35 +82,37 @@ class ModelItem(pytest.Item):
     def runtest(self) -> None:
         """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
         from ..base.errors import ValidationError
-        from ..model.data_sets import beside, read
+        from ..model.data_sets import find_data_sets, read_data_set
         from ..model.model import Model
-        from ..validation.stored_outputs import STORED, judge_stored
+        from ..validation.stored_outputs import STORED_OUTPUT, check_stored_outputs
         from .validator import Validator
 
-        paths = beside(self.path)
+        paths = find_data_sets(self.path)
         if not paths:
             pytest.skip("no test_data_set_* and no .npz beside it")
         with Model(
-            self.path, run_of(self.config).context(self.cell.place), self.cell.precision, progress=False
+            self.path, get_run(self.config).context(self.cell.matrix_device), self.cell.precision, progress=False
         ) as model:
-            cases = [read(path, model) for path in paths]
+            cases = [read_data_set(path, model) for path in paths]
             names = self.config.getoption("--pumice-allow-unchecked")
             allowed: Any = True if "all" in names else names
             validator = Validator(self)
-            ill = self.config.getoption("--pumice-allow-ill-conditioned")
+            ill_conditioned = self.config.getoption("--pumice-allow-ill-conditioned")
             options = {
                 "allow_unchecked": allowed,
                 "accuracy": self.config.getoption("--pumice-accuracy"),
-                "allow_ill_conditioned": True if "all" in ill else ill,
+                "allow_ill_conditioned": True if "all" in ill_conditioned else ill_conditioned,
             }
 
-            def add_stored(report: ValidationReport) -> None:
+            def check_stored_results(report: ValidationReport) -> None:
                 device_ok = report.ok
-                judge_stored(report, model, cases, {}, bool(names))
-                self.lines = [one.text for one in report.findings if one.kind == STORED] if device_ok else []
+                check_stored_outputs(report, model, cases, {}, bool(names))
+                self.lines = (
+                    [finding.text for finding in report.findings if finding.kind == STORED_OUTPUT] if device_ok else []
+                )
 
             try:
-                validator.judge(model, [case.inputs for case in cases], options, add_stored)
+                validator.validate_and_record(model, [case.inputs for case in cases], options, check_stored_results)
             except ValidationError:
                 if self.lines:
                     raise StoredResultError("\n".join(self.lines)) from None

@@ -35,62 +35,73 @@ class Expectation(NamedTuple):
 
     def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
         """Return whether the expectation applies to this test. Patterns match the full id, or one without folders, file or parameters."""
-        return self.names(test) and fits(self, cell, info)
+        return self.matches_name(test) and matches_cell(self, cell, info)
 
-    def names(self, test: str) -> bool:
+    def matches_name(self, test: str) -> bool:
         """Return whether the pattern matches this test, in any cell."""
-        return any(like(name, self.test) for text in (test, test.partition("[")[0]) for name in _names(text))
+        return any(
+            matches_pattern(name, self.test) for text in (test, test.partition("[")[0]) for name in _name_forms(text)
+        )
 
 
-def _names(test: str) -> list[str]:
-    path, _, inside = test.partition("::")
-    return [test, f"{path.rpartition('/')[2]}::{inside}", inside, inside.rpartition("::")[2]]
+def _name_forms(test: str) -> list[str]:
+    path, _, test_path = test.partition("::")
+    return [test, f"{path.rpartition('/')[2]}::{test_path}", test_path, test_path.rpartition("::")[2]]
 
 
-def like(text: str, pattern: str) -> bool:
+def matches_pattern(text: str, pattern: str) -> bool:
     """Match text against a pattern, ignoring case; brackets are literal, as in test ids."""
     return fnmatchcase(text.lower(), pattern.lower().replace("[", "[[]"))
 
 
-def fits(given: Any, cell: Cell, info: DeviceInfo | None) -> bool:
+def matches_cell(expectation_patterns: Any, cell: Cell, info: DeviceInfo | None) -> bool:
     """Return whether the device, driver, version and precision patterns match this cell; an unknown device matches only "*"."""
-    if not like(cell.precision, given.precision):
+    if not matches_pattern(cell.precision, expectation_patterns.precision):
         return False
-    patterns = (given.device, given.driver, given.version)
+    patterns = (expectation_patterns.device, expectation_patterns.driver, expectation_patterns.version)
     if info is None:
         return all(pattern == "*" for pattern in patterns)
-    return like(info.name, given.device) and like(info.driver, given.driver) and version_fits(info, given.version)
+    return (
+        matches_pattern(info.name, expectation_patterns.device)
+        and matches_pattern(info.driver, expectation_patterns.driver)
+        and matches_version(info, expectation_patterns.version)
+    )
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    found = re.search(r"\d+(?:\.\d+)*", text)
-    numbers = [int(part) for part in found.group().split(".")] if found else []
+def _parse_version(text: str) -> tuple[int, ...]:
+    matched = re.search(r"\d+(?:\.\d+)*", text)
+    numbers = [int(component) for component in matched.group().split(".")] if matched else []
     while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)
 
 
-def _comparisons(wanted: str) -> list[tuple[str, tuple[int, ...]]]:
+def _parse_comparisons(version_spec: str) -> list[tuple[str, tuple[int, ...]]]:
     """Parse text such as ">=22.3, <25" into operators and numbers; empty for a pattern. Raise UsageError for malformed comparisons."""
-    if not wanted.strip().startswith(("<", ">", "=", "!")):
+    if not version_spec.strip().startswith(("<", ">", "=", "!")):
         return []
-    found = [_COMPARISON.fullmatch(part.strip()) for part in wanted.split(",")]
-    if not all(found):
-        raise pytest.UsageError(f"version: expected comparisons as in '>=22.3, <25', given '{wanted}'")
-    return [(one.group(1), _numbers(one.group(2))) for one in found if one]
+    matched = [_COMPARISON.fullmatch(component.strip()) for component in version_spec.split(",")]
+    if not all(matched):
+        raise pytest.UsageError(f"version: expected comparisons as in '>=22.3, <25', given '{version_spec}'")
+    return [(comparison.group(1), _parse_version(comparison.group(2))) for comparison in matched if comparison]
 
 
-def version_fits(info: DeviceInfo, wanted: str) -> bool:
+def matches_version(info: DeviceInfo, version_spec: str) -> bool:
     """Return whether a driver matches a pattern on its info text, or comparisons with its first version number (">=22.3, <25")."""
-    here = _numbers(info.driver_info)
-    for sign, limit in (comparisons := _comparisons(wanted)):
-        holds = {">=": here >= limit, "<=": here <= limit, "<": here < limit, ">": here > limit}
-        if not (holds | {"==": here == limit, "!=": here != limit})[sign]:
+    driver_version = _parse_version(info.driver_info)
+    for sign, limit in (comparisons := _parse_comparisons(version_spec)):
+        outcomes = {
+            ">=": driver_version >= limit,
+            "<=": driver_version <= limit,
+            "<": driver_version < limit,
+            ">": driver_version > limit,
+        }
+        if not (outcomes | {"==": driver_version == limit, "!=": driver_version != limit})[sign]:
             return False
-    return bool(comparisons) or like(info.driver_info, wanted)
+    return bool(comparisons) or matches_pattern(info.driver_info, version_spec)
 
 
-def _checked(record: Any, where: str) -> Expectation:
+def _parse_expectation(record: Any, where: str) -> Expectation:
     if not isinstance(record, Mapping) or not all(isinstance(value, str) for value in record.values()):
         raise pytest.UsageError(f"{where}: expected a table of texts, given {record!r}")
     unknown = [key for key in record if key not in _KEYS]
@@ -101,13 +112,13 @@ def _checked(record: Any, where: str) -> Expectation:
     if record["expect"] not in STATES:
         raise pytest.UsageError(f"{where}: expect: expected one of {', '.join(STATES)}, given '{record['expect']}'")
     try:
-        _comparisons(record.get("version", "*"))
+        _parse_comparisons(record.get("version", "*"))
     except pytest.UsageError as error:
         raise pytest.UsageError(f"{where}: {error}") from None
     return Expectation(**record, where=where)
 
 
-def _parsed(path: Path) -> Any:
+def _load_document(path: Path) -> Any:
     text = path.read_text()
     if path.suffix != ".toml":
         return json.loads(text)
@@ -117,38 +128,38 @@ def _parsed(path: Path) -> Any:
     raise pytest.UsageError(f"'{path}': TOML needs Python 3.11 or the package tomli; JSON needs neither")
 
 
-def read(path: Path) -> list[Expectation]:
+def read_expectations(path: Path) -> list[Expectation]:
     """Read the expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raise UsageError if it is invalid."""
     try:
-        given = _parsed(path)
+        document = _load_document(path)
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"expectations '{path}': {error}") from None
-    entries = given.get("expectations") if isinstance(given, Mapping) and len(given) == 1 else None
+    entries = document.get("expectations") if isinstance(document, Mapping) and len(document) == 1 else None
     if not isinstance(entries, list):
         raise pytest.UsageError(f"expectations '{path}': expected one list by the name 'expectations'")
-    return [_checked(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
+    return [_parse_expectation(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
 
 
-def marked(item: pytest.Item) -> list[Expectation]:
+def get_marked_expectations(item: pytest.Item) -> list[Expectation]:
     """Return the expectations from a test's markers, the closest marker last. Raise UsageError for an invalid marker."""
-    found = []
+    expectations = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
         where = f"{item.nodeid}: marker pumice_expect"
         if len(mark.args) != 1:
             raise pytest.UsageError(f"{where}: expected one state of {', '.join(STATES)}, given {mark.args!r}")
-        found.append(_checked({"test": "*", "expect": mark.args[0], **mark.kwargs}, where))
-    return found
+        expectations.append(_parse_expectation({"test": "*", "expect": mark.args[0], **mark.kwargs}, where))
+    return expectations
 
 
-def expected(
+def find_expectation(
     item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
 ) -> Expectation | None:
     """Return the expectation for a test: the last one that applies."""
-    applying = [one for one in listed if one.applies(item.nodeid, cell, info)]
-    return applying[-1] if applying else None
+    applicable = [candidate for candidate in listed if candidate.applies(item.nodeid, cell, info)]
+    return applicable[-1] if applicable else None
 
 
-def apply(report: pytest.TestReport, expectation: Expectation, strict: bool) -> str:
+def apply_expectation(report: pytest.TestReport, expectation: Expectation, strict: bool) -> str:
     """Adjust a report to the expectation and return the state: "xfailed", "xpassed", "flaky failed", ... or "".
 
     Expected failures and failures of flaky tests do not fail the run. An unexpected pass fails it if pytest's

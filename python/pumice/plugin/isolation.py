@@ -17,12 +17,12 @@ import pytest
 
 from .cells import Cell
 from .outcome import add_properties
-from .state import cell_of
+from .state import get_cell
 
 _OPTION = "--pumice-cell-process"
-_TAIL = 40  # lines of output kept from a crashed process
-_POLL = 0.2  # seconds between liveness checks of a silent process: another process may hold its pipe open
-_PATIENCE = 60.0  # seconds allowed for a process to exit after its tests
+_TAIL_LINES = 40  # lines of output kept from a crashed process
+_POLL_SECONDS = 0.2  # seconds between liveness checks of a silent process: another process may hold its pipe open
+_EXIT_TIMEOUT_SECONDS = 60.0  # seconds allowed for a process to exit after its tests
 
 _START, _REPORT, _FINISH = "start", "report", "finish"
 
@@ -35,27 +35,27 @@ def is_cell_process(config: pytest.Config) -> bool:
 def configure(config: pytest.Config) -> None:
     """Register the plugin for this process's role: starting cell processes, sending reports, or neither."""
     if is_cell_process(config):
-        config.pluginmanager.register(Sender(config), "pumice-sender")
+        config.pluginmanager.register(ReportSender(config), "pumice-sender")
     elif config.getoption("--pumice-isolate"):
         if getattr(config.option, "numprocesses", None):
             raise pytest.UsageError(
                 "--pumice-isolate: expected one process, given xdist's -n, whose workers are processes of their own"
             )
-        config.pluginmanager.register(Isolation(), "pumice-isolation")
+        config.pluginmanager.register(CellIsolation(), "pumice-isolation")
 
 
 # ---- in the cell's process
 
 
-class Sender:
+class ReportSender:
     """Runs the requested tests in order, and sends all their reports."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        told = json.loads(Path(config.getoption(_OPTION)).read_text())
-        self.tests: dict[str, int] = {test: place for place, test in enumerate(told["tests"])}
-        os.set_inheritable(told["pipe"], False)
-        self.pipe = os.fdopen(told["pipe"], "w", encoding="utf-8")
+        job = json.loads(Path(config.getoption(_OPTION)).read_text())
+        self.tests: dict[str, int] = {test: index for index, test in enumerate(job["tests"])}
+        os.set_inheritable(job["pipe"], False)
+        self.pipe = os.fdopen(job["pipe"], "w", encoding="utf-8")
         config.option.xmlpath = None  # the main process writes JUnit's XML
 
     def _send(self, kind: str, test: str, report: Any = None) -> None:
@@ -65,12 +65,12 @@ class Sender:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep only the tests of the cell."""
-        others = [item for item in items if item.nodeid not in self.tests]
+        deselected = [item for item in items if item.nodeid not in self.tests]
         items[:] = sorted(
             (item for item in items if item.nodeid in self.tests), key=lambda item: self.tests[item.nodeid]
         )
-        if others:
-            config.hook.pytest_deselected(items=others)
+        if deselected:
+            config.hook.pytest_deselected(items=deselected)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Send the start of a test."""
@@ -89,16 +89,16 @@ class Sender:
 # ---- in the main process
 
 
-def _arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
+def _build_arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
     """Return this process's arguments for a cell process, with separate cache and temporary folders."""
-    more = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
+    extra_arguments = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
     if config.pluginmanager.has_plugin("cacheprovider"):
-        more += ["-o", f"cache_dir={folder / 'cache'}"]
+        extra_arguments += ["-o", f"cache_dir={folder / 'cache'}"]
     if config.getoption("basetemp", None):
         base = config.invocation_params.dir / config.getoption("basetemp")
         base.mkdir(parents=True, exist_ok=True)
-        more.append(f"--basetemp={base / cell.label}")
-    return [*map(str, config.invocation_params.args), *more]
+        extra_arguments.append(f"--basetemp={base / cell.label}")
+    return [*map(str, config.invocation_params.args), *extra_arguments]
 
 
 class CellProcess:
@@ -107,32 +107,32 @@ class CellProcess:
     def __init__(self, config: pytest.Config, cell: Cell, tests: list[str]) -> None:
         self.cell = cell
         self._tests = tests
-        self.begun = ""  # the last test that started
-        self.death = ""  # how the process ended, if it ended before all its tests had run
+        self.current_test = ""  # the last test that started
+        self.exit_reason = ""  # how the process ended, if it ended before all its tests had run
         self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
         folder = Path(self._folder.name)
-        self._pipe, given = os.pipe()
-        (folder / "tests.json").write_text(json.dumps({"pipe": given, "tests": tests}))
-        self._said = folder / "said.txt"
-        command = [sys.executable, "-m", "pytest", *_arguments(config, cell, folder)]
-        shown = config.getoption("capture") == "no"
-        with open(self._said, "wb") as said:
+        self._pipe, write_fd = os.pipe()
+        (folder / "tests.json").write_text(json.dumps({"pipe": write_fd, "tests": tests}))
+        self._output_path = folder / "said.txt"
+        command = [sys.executable, "-m", "pytest", *_build_arguments(config, cell, folder)]
+        inherits_output = config.getoption("capture") == "no"
+        with open(self._output_path, "wb") as output_file:
             self._process = subprocess.Popen(
                 command,
                 cwd=config.invocation_params.dir,
-                pass_fds=[given],
+                pass_fds=[write_fd],
                 stdin=subprocess.DEVNULL,
-                stdout=None if shown else said,
-                stderr=None if shown else said,
+                stdout=None if inherits_output else output_file,
+                stderr=None if inherits_output else output_file,
             )
-        os.close(given)
+        os.close(write_fd)
         self._pending = b""
         self._events: dict[str, list[Any]] = {}
         self._finished: set[str] = set()
 
     def reports(self, test: str) -> list[Any]:
         """Wait for a test, or the process, to end, and return the test's reports."""
-        while test not in self._finished and not self.death:
+        while test not in self._finished and not self.exit_reason:
             self._read()
         return self._events.pop(test, [])
 
@@ -141,24 +141,24 @@ class CellProcess:
         return test in self._finished
 
     def _read(self) -> None:
-        ready, _, _ = select.select([self._pipe], [], [], _POLL)
+        ready, _, _ = select.select([self._pipe], [], [], _POLL_SECONDS)
         if not ready and self._process.poll() is None:
             return
         data = os.read(self._pipe, 1 << 16) if ready else b""
         if not data:
-            self.death = self._how_it_ended()
+            self.exit_reason = self._describe_exit()
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
             kind, test, report = json.loads(line)
             if kind == _START:
-                self.begun = test
+                self.current_test = test
             elif kind == _REPORT:
                 self._events.setdefault(test, []).append(report)
             else:
                 self._finished.add(test)
 
-    def _how_it_ended(self) -> str:
+    def _describe_exit(self) -> str:
         code = self._process.wait()
         with contextlib.suppress(ValueError):
             if code < 0:
@@ -166,9 +166,9 @@ class CellProcess:
         return f"ended with exit status {code}"
 
     @property
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """The end of the process's output."""
-        return "\n".join(self._said.read_text(errors="replace").splitlines()[-_TAIL:])
+        return "\n".join(self._output_path.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def finish(self) -> None:
         """Wait for a process that has run all its tests, kill any other, and remove its files. Idempotent."""
@@ -176,7 +176,7 @@ class CellProcess:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._finished.issuperset(self._tests):
-                self._process.wait(_PATIENCE)
+                self._process.wait(_EXIT_TIMEOUT_SECONDS)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -185,7 +185,7 @@ class CellProcess:
         self._folder.cleanup()
 
 
-class Isolation:
+class CellIsolation:
     """Runs the tests of each cell in a separate process, and relays their reports."""
 
     def __init__(self) -> None:
@@ -194,24 +194,24 @@ class Isolation:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Run a test of a cell in its process."""
-        cell = cell_of(item)
+        cell = get_cell(item)
         if cell is None:
             return None
-        process = self._process_of(item, cell)
+        process = self._get_process(item, cell)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for data in process.reports(item.nodeid):
-            item.ihook.pytest_runtest_logreport(report=_report_of(item.config, data))
+            item.ihook.pytest_runtest_logreport(report=_restore_report(item.config, data))
         if not process.is_finished(item.nodeid):
-            for report in _reports_of_death(item, process):
+            for report in _make_crash_reports(item, process):
                 item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _process_of(self, item: pytest.Item, cell: Cell) -> CellProcess:
+    def _get_process(self, item: pytest.Item, cell: Cell) -> CellProcess:
         if self.process is None or self.process.cell is not cell:
             if self.process is not None:
                 self.process.finish()
-            tests = [one.nodeid for one in item.session.items if cell_of(one) is cell]
+            tests = [session_item.nodeid for session_item in item.session.items if get_cell(session_item) is cell]
             self.process = CellProcess(item.config, cell, tests)
         return self.process
 
@@ -221,7 +221,7 @@ class Isolation:
             self.process.finish()
 
 
-def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+def _restore_report(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
     """Restore a report from JSON, which has lists in place of the tuples for skip reasons, locations and properties."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     if isinstance(report.longrepr, list):
@@ -234,29 +234,29 @@ def _report_of(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport
     return report
 
 
-def _reports_of_death(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:
+def _make_crash_reports(item: pytest.Item, process: CellProcess) -> list[pytest.TestReport]:
     """Return failure reports for the test during which the process died, and for each test that did not run."""
     label = process.cell.label
-    if process.begun == item.nodeid:
-        text = f"the process of {label} {process.death} during this test\n{process.last_words}"
-    elif process.begun:
-        text = f"not run: the process of {label} {process.death} in {process.begun}"
+    if process.current_test == item.nodeid:
+        text = f"the process of {label} {process.exit_reason} during this test\n{process.output_tail}"
+    elif process.current_test:
+        text = f"not run: the process of {label} {process.exit_reason} in {process.current_test}"
     else:
-        text = f"not run: the process of {label} {process.death} before its first test\n{process.last_words}"
+        text = f"not run: the process of {label} {process.exit_reason} before its first test\n{process.output_tail}"
     add_properties(item, process.cell)
     outcomes = item.config.pluginmanager.get_plugin("pumice-outcomes")
-    made = []
-    for when, outcome, said in (("call", "failed", text), ("teardown", "passed", None)):
+    crash_reports = []
+    for when, outcome, longrepr_text in (("call", "failed", text), ("teardown", "passed", None)):
         report = pytest.TestReport(
             item.nodeid,
             item.location,
             dict.fromkeys(item.keywords, 1),
             outcome,  # type: ignore[arg-type]
-            said,
+            longrepr_text,
             when,  # type: ignore[arg-type]
             user_properties=item.user_properties,
         )
         if outcomes is not None:
-            outcomes.complete(item, process.cell, report, None)
-        made.append(report)
-    return made
+            outcomes.attach_data(item, process.cell, report, None)
+        crash_reports.append(report)
+    return crash_reports

@@ -14,33 +14,33 @@ class LeakError(AssertionError):
     """Raised if a test left device memory allocated."""
 
 
-class _Counts(NamedTuple):
+class _AllocationCounts(NamedTuple):
     buffers: int
     buffer_bytes: int
     images: int
     image_bytes: int
 
 
-def _counts(context: Context) -> _Counts:
+def _count_allocations(context: Context) -> _AllocationCounts:
     gc.collect()
     memory = context.memory
-    return _Counts(memory.buffers, memory.buffer_bytes, memory.images, memory.image_bytes)
+    return _AllocationCounts(memory.buffers, memory.buffer_bytes, memory.images, memory.image_bytes)
 
 
 @contextmanager
-def watched(context: Context) -> Iterator[None]:
+def leak_check(context: Context) -> Iterator[None]:
     """Raise LeakError if more buffers or images of the context are alive at the end than at the beginning.
 
     Garbage is collected first. Memory that the context holds in reserve is not a leak.
     """
-    before = _counts(context)
+    before = _count_allocations(context)
     yield
-    after = _counts(context)
+    after = _count_allocations(context)
     if all(now <= then for now, then in zip(after, before, strict=True)):
         return
-    parts = [
+    leak_descriptions = [
         f"{name.replace('_', ' ')}: {then:,} before the test, {now:,} after it"
-        for name, now, then in zip(_Counts._fields, after, before, strict=True)
+        for name, now, then in zip(_AllocationCounts._fields, after, before, strict=True)
         if now > then
     ]
-    raise LeakError(f"device memory is left allocated on {context.info.name}: {'; '.join(parts)}")
+    raise LeakError(f"device memory is left allocated on {context.info.name}: {'; '.join(leak_descriptions)}")

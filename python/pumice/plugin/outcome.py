@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from .._pumice import DeviceLostError
-from ..base.atomic_files import write_whole
+from ..base.atomic_files import write_text_atomic
 from ..base.printable_text import printable
 from . import expectations
-from .baselines import merged
+from .baselines import merge_entries
 from .cells import Cell
 from .options import path_option
-from .state import Found, cell_of, found_of, run_of
+from .state import TestFindings, get_cell, get_findings, get_run
 
-_ONLY = ("device", "driver", "precision")
+_ONLY_KEYS = ("device", "driver", "precision")
 
 
 class Outcomes:
@@ -26,13 +26,13 @@ class Outcomes:
     receives their reports.
     """
 
-    def __init__(self, config: pytest.Config, sends: bool) -> None:
+    def __init__(self, config: pytest.Config, is_subprocess: bool) -> None:
         self.config = config
-        self.sends = sends
+        self.is_subprocess = is_subprocess
         path = path_option(config, "expectations")
-        self.expectations = expectations.read(path) if path else []
+        self.expectations = expectations.read_expectations(path) if path else []
         self.strict = bool(config.getini("xfail_strict"))
-        self.told: list[dict[str, Any]] = []  # data carried by the reports, in test order
+        self.report_data: list[dict[str, Any]] = []  # data carried by the reports, in test order
         self.lines: list[str] = []  # lines for the terminal summary
         if config.getoption("--pumice-update") and path_option(config, "baseline") is None:
             raise pytest.UsageError(
@@ -42,27 +42,27 @@ class Outcomes:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report expectations that match no test, if all tests run."""
         option = self.config.option
-        some = self.config.args_source is pytest.Config.ArgsSource.ARGS or option.keyword or option.markexpr
-        if self.sends or some or not session.items:
+        is_partial_run = self.config.args_source is pytest.Config.ArgsSource.ARGS or option.keyword or option.markexpr
+        if self.is_subprocess or is_partial_run or not session.items:
             return
-        for one in self.expectations:
-            if not any(one.names(item.nodeid) for item in session.items):
-                self.lines.append(f"no test is named '{one.test}': {one.where}")
+        for expectation in self.expectations:
+            if not any(expectation.matches_name(item.nodeid) for item in session.items):
+                self.lines.append(f"no test is named '{expectation.test}': {expectation.where}")
 
     # ---- one test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Make the test's device the default; skip a test in cells that its markers exclude."""
-        cell = cell_of(item)
+        cell = get_cell(item)
         if cell is None:
             return
-        run = run_of(item.config)
+        run = get_run(item.config)
         if where := run.lost.get(cell.label):
             pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
-        run.use(cell.place)
+        run.activate(cell.matrix_device)
         try:
-            expectations.marked(item)
+            expectations.get_marked_expectations(item)
         except pytest.UsageError as error:
             pytest.fail(str(error), pytrace=False)
         for mark in item.iter_markers("pumice_only"):
@@ -71,15 +71,15 @@ class Outcomes:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """Add properties and findings to the test's report, and apply the expectation."""
-        cell = cell_of(item)
+        cell = get_cell(item)
         if cell is not None:
             add_properties(item, cell)
         report = yield
         if cell is not None:
-            self.complete(item, cell, report, call.excinfo)
+            self.attach_data(item, cell, report, call.excinfo)
         return report
 
-    def complete(
+    def attach_data(
         self,
         item: pytest.Item,
         cell: Cell,
@@ -87,35 +87,40 @@ class Outcomes:
         error: pytest.ExceptionInfo[BaseException] | None,
     ) -> None:
         """Attach the plugin's data to a report; `error` is what the test raised."""
-        run = run_of(item.config)
-        if error is not None and _is_loss(error.value):
-            run.lose(cell, item.nodeid)
+        run = get_run(item.config)
+        if error is not None and _is_device_loss(error.value):
+            run.mark_lost(cell, item.nodeid)
         failed = report.failed
         listed = list(self.expectations)
         with contextlib.suppress(pytest.UsageError):  # an invalid marker has already failed the test in its setup
-            listed[:0] = expectations.marked(item)
-        expected = expectations.expected(item, cell, run.info(cell.place), listed)
-        state = expectations.apply(report, expected, self.strict) if expected else ""
+            listed[:0] = expectations.get_marked_expectations(item)
+        expected = expectations.find_expectation(item, cell, run.info(cell.matrix_device), listed)
+        state = expectations.apply_expectation(report, expected, self.strict) if expected else ""
         if state:
             item.user_properties.append(("pumice_expectation", state))
         if report.when != "call" and not failed:
             return
-        found = found_of(item) if report.when == "call" else Found()
+        findings = get_findings(item) if report.when == "call" else TestFindings()
         reason = expected.reason or expected.where if expected else ""
-        shown = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
+        summary = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
         # The data is JSON-compatible, because isolated cells and xdist send it to the main process.
-        carried: Any = report
-        carried.pumice = {**shown, "records": found.records, "baselines": found.baselines, "notes": found.notes}
+        payload: Any = report
+        payload.pumice = {
+            **summary,
+            "records": findings.records,
+            "baselines": findings.baselines,
+            "notes": findings.notes,
+        }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the data carried by a report."""
-        if carried := getattr(report, "pumice", None):
-            self.told.append(carried)
+        if payload := getattr(report, "pumice", None):
+            self.report_data.append(payload)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
         """Report a failed flaky test as neither failure nor skip."""
-        carried = getattr(report, "pumice", None)
-        if carried and carried["state"] == "flaky failed":
+        payload = getattr(report, "pumice", None)
+        if payload and payload["state"] == "flaky failed":
             return "flaky", "f", ("FLAKY", {"yellow": True})
         return None
 
@@ -124,7 +129,7 @@ class Outcomes:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the page and the baselines, each atomically."""
-        if self.sends:
+        if self.is_subprocess:
             return
         try:
             self._write()
@@ -134,58 +139,69 @@ class Outcomes:
 
     def _write(self) -> None:
         if path := self.config.getoption("--pumice-report"):
-            records = [record for one in self.told for record in one["records"]]
+            records = [record for data in self.report_data for record in data["records"]]
             file = self.config.invocation_params.dir / path
             if records:
-                from ..validation.page import page
+                from ..validation.page import make_page
 
-                _write_file(file, page(records, f"pumice: {len(records)} validations"))
+                _write_file(file, make_page(records, f"pumice: {len(records)} validations"))
                 self.lines.append(f"page of {len(records)} validations: {file}")
             else:
                 self.lines.append(f"no page {file}: the run has no validation")
         if self.config.getoption("--pumice-update"):
-            files = merged(entry for one in self.told if one["outcome"] == "passed" for entry in one["baselines"])
+            files = merge_entries(
+                entry for data in self.report_data if data["outcome"] == "passed" for entry in data["baselines"]
+            )
             for file, text in files.items():
                 _write_file(file, text)
             self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print a line per cell, and the notes that pytest's counts do not show."""
-        lines = [*self._cells(), *self._states(), *(note for one in self.told for note in one["notes"]), *self.lines]
+        lines = [
+            *self._summarize_cells(),
+            *self._list_unusual_states(),
+            *(note for data in self.report_data for note in data["notes"]),
+            *self.lines,
+        ]
         if lines:
             terminalreporter.write_sep("=", "pumice")
             for line in lines:
                 terminalreporter.write_line(printable(line))
 
-    def _cells(self) -> list[str]:
-        labels = [cell.label for cell in run_of(self.config).cells]
+    def _summarize_cells(self) -> list[str]:
+        labels = [cell.label for cell in get_run(self.config).cells]
         lines = []
         for label in labels:
-            own = [one for one in self.told if one["cell"] == label]
-            verdicts = Counter(record["verdict"] for one in own for record in one["records"])
-            if not own or (len(labels) == 1 and not verdicts):
+            cell_data = [data for data in self.report_data if data["cell"] == label]
+            verdicts = Counter(record["verdict"] for data in cell_data for record in data["records"])
+            if not cell_data or (len(labels) == 1 and not verdicts):
                 continue
-            counts = Counter(one["state"] or one["outcome"] for one in own)
+            counts = Counter(data["state"] or data["outcome"] for data in cell_data)
             tests = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             proofs = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
             lines.append(f"{label}: {tests}{f'; validations: {proofs}' if proofs else ''}")
         return lines
 
-    def _states(self) -> list[str]:
+    def _list_unusual_states(self) -> list[str]:
         texts = {
             "xpassed": "expected to fail, but passed",
             "flaky failed": "flaky, failed this time",
             "flaky passed": "flaky, passed this time",
         }
-        return [f"{texts[one['state']]}: {one['test']}: {one['reason']}" for one in self.told if one["state"] in texts]
+        return [
+            f"{texts[data['state']]}: {data['test']}: {data['reason']}"
+            for data in self.report_data
+            if data["state"] in texts
+        ]
 
 
 def _write_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
+    write_text_atomic(path, text)
 
 
-def _is_loss(error: BaseException | None) -> bool:
+def _is_device_loss(error: BaseException | None) -> bool:
     """Return whether the error, or one of its causes, is a lost device."""
     while error is not None:
         if isinstance(error, DeviceLostError):
@@ -196,25 +212,27 @@ def _is_loss(error: BaseException | None) -> bool:
 
 def _check_only(mark: pytest.Mark, cell: Cell, item: pytest.Item) -> None:
     where = f"{item.nodeid}: marker pumice_only"
-    if mark.args or not mark.kwargs or not set(mark.kwargs) <= set(_ONLY):
-        pytest.fail(f"{where}: expected patterns by the names {', '.join(_ONLY)}, given {mark!r}", pytrace=False)
-    run = run_of(item.config)
-    info = run.info(cell.place) or run.context(cell.place).info
+    if mark.args or not mark.kwargs or not set(mark.kwargs) <= set(_ONLY_KEYS):
+        pytest.fail(f"{where}: expected patterns by the names {', '.join(_ONLY_KEYS)}, given {mark!r}", pytrace=False)
+    run = get_run(item.config)
+    info = run.info(cell.matrix_device) or run.context(cell.matrix_device).info
     values = {"device": info.name, "driver": info.driver, "precision": cell.precision}
     for name, pattern in mark.kwargs.items():
-        if not expectations.like(values[name], pattern):
+        if not expectations.matches_pattern(values[name], pattern):
             pytest.skip(f"for {name} '{pattern}' only, this is '{values[name]}'")
 
 
 def add_properties(item: pytest.Item, cell: Cell) -> None:
     """Add the test properties for JUnit's XML."""
-    known = {name for name, _ in item.user_properties}
-    info = run_of(item.config).info(cell.place)
-    made = {"pumice_precision": cell.precision}
+    existing_names = {name for name, _ in item.user_properties}
+    info = get_run(item.config).info(cell.matrix_device)
+    new_properties = {"pumice_precision": cell.precision}
     if info is not None:
-        made |= {"pumice_device": info.name, "pumice_driver": f"{info.driver} {info.driver_info}".strip()}
-    item.user_properties.extend((name, value) for name, value in sorted(made.items()) if name not in known)
-    if records := found_of(item).records:
+        new_properties |= {"pumice_device": info.name, "pumice_driver": f"{info.driver} {info.driver_info}".strip()}
+    item.user_properties.extend(
+        (name, value) for name, value in sorted(new_properties.items()) if name not in existing_names
+    )
+    if records := get_findings(item).records:
         verdicts = [record["verdict"] for record in records]
         worst = next(one for one in ("wrong", "ill-conditioned", "unproved", "right") if one in verdicts)
         item.user_properties[:] = [one for one in item.user_properties if one[0] != "pumice_verdict"]

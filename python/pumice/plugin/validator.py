@@ -13,7 +13,7 @@ from ..model.model import Model
 from ..validation.validate import Case, validate
 from . import baselines
 from .options import path_option
-from .state import cell_of, found_of, run_of
+from .state import get_cell, get_findings, get_run
 
 if TYPE_CHECKING:
     from ..importer.file.model_file import Source
@@ -24,7 +24,7 @@ class Validator:
     """The value of the fixture `pumice_validate`: validates in the cell of a test."""
 
     def __init__(self, item: pytest.Item) -> None:
-        cell = cell_of(item)
+        cell = get_cell(item)
         assert cell is not None
         self.item = item
         self.cell = cell
@@ -35,32 +35,32 @@ class Validator:
         Raise the errors of `validate`, ValidationError if a result is not proved right, BaselineError if one is worse than its baseline.
         """
         __tracebackhide__ = True
-        return self.judge(model, cases, options)
+        return self.validate_and_record(model, cases, options)
 
-    def judge(
+    def validate_and_record(
         self,
         model: Model | Source,
         cases: Iterable[Case],
         options: dict[str, Any],
-        complete: Callable[[ValidationReport], None] | None = None,
+        add_checks: Callable[[ValidationReport], None] | None = None,
     ) -> ValidationReport:
-        """Validate and record the report; `complete` adds to the report before that. Raise the errors of a call."""
+        """Validate and record the report; `add_checks` adds to the report before that. Raise the errors of a call."""
         __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:
                 raise InputError(
                     f"pumice_validate: {name}: it is the cell's, {self.cell.label}; pumice.validate takes any"
                 )
-        context = run_of(self.item.config).context(self.cell.place)
-        kept = list(cases)
-        report = validate(model, kept, context=context, precision=self.cell.precision, **options)
+        context = get_run(self.item.config).context(self.cell.matrix_device)
+        case_list = list(cases)
+        report = validate(model, case_list, context=context, precision=self.cell.precision, **options)
         record = {**report.as_dict(), "pytest": {"test": self.item.nodeid, "cell": self.cell.label}}
-        found_of(self.item).records.append(record)
-        if complete is not None:
-            complete(report)
+        get_findings(self.item).records.append(record)
+        if add_checks is not None:
+            add_checks(report)
             record.update(report.as_dict())
         report.raise_if_failed()
-        self._check_baseline(model, kept[0], record, context)
+        self._check_baseline(model, case_list[0], record, context)
         return report
 
     def _check_baseline(self, model: Model | Source, case: Case, record: dict[str, Any], context: Context) -> None:
@@ -69,39 +69,45 @@ class Validator:
         folder = path_option(config, "baseline")
         if folder is None:
             return
-        found, info = found_of(self.item), context.info
-        name = f"{record['model']} {len(found.records)}"  # a test may validate several models, or one several times
-        path = baselines.file_of(folder, self.item.nodeid, name, self.cell, info)
+        findings, info = get_findings(self.item), context.info
+        name = f"{record['model']} {len(findings.records)}"  # a test may validate several models, or one several times
+        path = baselines.get_baseline_path(folder, self.item.nodeid, name, self.cell, info)
         update = config.getoption("--pumice-update")
-        then = None if update else baselines.stored(path, info)
-        if not update and then is None:
-            found.notes.append(f"no baseline: {self.item.nodeid} ({path}); --pumice-update writes it")
+        baseline = None if update else baselines.load_baseline(path, info)
+        if not update and baseline is None:
+            findings.notes.append(f"no baseline: {self.item.nodeid} ({path}); --pumice-update writes it")
             return
         factors = config.getoption("--pumice-factors")
-        enough = then["time_ratio"] * factors["time"] if then else None
-        now = self._measured(model, case, record, context, enough)
-        if then is None:
-            found.baselines.append({"path": str(path), "test": self.item.nodeid, "entry": now})
+        target_ratio = baseline["time_ratio"] * factors["time"] if baseline else None
+        current = self._measure(model, case, record, context, target_ratio)
+        if baseline is None:
+            findings.baselines.append({"path": str(path), "test": self.item.nodeid, "entry": current})
             return
-        found.notes += [f"{self.item.nodeid}: {line} ({path})" for line in baselines.changed(now, then)]
-        if lines := baselines.worse(now, then, factors):
-            driver = f"{then['driver']} {then['driver_version']}".strip()
+        findings.notes += [
+            f"{self.item.nodeid}: {line} ({path})" for line in baselines.find_harmless_changes(current, baseline)
+        ]
+        if lines := baselines.find_regressions(current, baseline, factors):
+            driver = f"{baseline['driver']} {baseline['driver_version']}".strip()
             raise baselines.BaselineError("\n".join([f"worse than the baseline of {driver} ({path}):", *lines]))
 
-    def _measured(
-        self, model: Model | Source, case: Case, record: dict[str, Any], context: Context, enough: float | None
+    def _measure(
+        self, model: Model | Source, case: Case, record: dict[str, Any], context: Context, target_ratio: float | None
     ) -> dict[str, Any]:
         if isinstance(model, Model):
-            loaded = model.loaded_again(context, self.cell.precision)
+            loaded_model = model.loaded_again(context, self.cell.precision)
         else:
-            loaded = Model(model, context, self.cell.precision, progress=False)
-        with loaded:
-            arrays = _arguments(loaded, case)
-            clock = baselines.Clock(context)
-            times = clock.middle(loaded, arrays) if enough is None else clock.least(loaded, arrays, enough)
-            dispatches = baselines.dispatches_of(loaded, loaded.arguments(*arrays))
-            digests = baselines.digests_of(loaded, arrays)
-            return baselines.entry(record, context.info, dispatches, times, digests)
+            loaded_model = Model(model, context, self.cell.precision, progress=False)
+        with loaded_model:
+            arrays = _arguments(loaded_model, case)
+            clock = baselines.RelativeTimer(context)
+            times = (
+                clock.measure_median(loaded_model, arrays)
+                if target_ratio is None
+                else clock.measure_min(loaded_model, arrays, target_ratio)
+            )
+            dispatches = baselines.count_dispatches(loaded_model, loaded_model.arguments(*arrays))
+            digests = baselines.hash_call(loaded_model, arrays)
+            return baselines.make_entry(record, context.info, dispatches, times, digests)
 
 
 def _arguments(model: Model, case: Any) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 from .records import Row
 
-_HEADS = ("", "us before", "us after", "after / before")
+_HEADERS = ("", "us before", "us after", "after / before")
 
 
 class Change(NamedTuple):
@@ -34,29 +34,34 @@ class Comparison:
         self.by = by
         old, new = _averages(before), _averages(after)
         changes = [Change(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-        self.changes = sorted(changes, key=lambda one: -abs((one.after or 0) - (one.before or 0)))
+        self.changes = sorted(changes, key=lambda change: -abs((change.after or 0) - (change.before or 0)))
 
     @property
     def ratio(self) -> float | None:
         """Total after / total before over the rows that both profiles have; None if there are none."""
-        both = [one for one in self.changes if one.before is not None and one.after is not None]
-        before = sum(one.before or 0 for one in both)
-        return sum(one.after or 0 for one in both) / before if before else None
+        common_changes = [change for change in self.changes if change.before is not None and change.after is not None]
+        before = sum(change.before or 0 for change in common_changes)
+        return sum(change.after or 0 for change in common_changes) / before if before else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-compatible values."""
-        rows = [{**one._asdict(), "ratio": one.ratio} for one in self.changes]
+        rows = [{**change._asdict(), "ratio": change.ratio} for change in self.changes]
         return {"by": self.by, "ratio": self.ratio, "changes": rows}
 
     def cells(self) -> list[tuple[str, str, str, str]]:
         """Return the table's rows as text."""
         return [
-            (plain(one.name), _microseconds(one.before), _microseconds(one.after), _ratio(one.ratio))
-            for one in self.changes
+            (
+                shorten_printable(change.name),
+                _microseconds(change.before),
+                _microseconds(change.after),
+                _ratio(change.ratio),
+            )
+            for change in self.changes
         ]
 
     def __repr__(self) -> str:
-        cells = [_HEADS, *self.cells()]
+        cells = [_HEADERS, *self.cells()]
         width = max(len(row[0]) for row in cells)
         lines = [f"{name:<{width}}  {before:>12}  {after:>12}  {ratio:>14}" for name, before, after, ratio in cells]
         return "\n".join([*lines, f"all that both have: {_ratio(self.ratio)}"])
@@ -64,7 +69,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         from ..base.html import table
 
-        return table(_HEADS, self.cells())
+        return table(_HEADERS, self.cells())
 
 
 def _averages(rows: Sequence[Row]) -> dict[str, float]:
@@ -73,7 +78,7 @@ def _averages(rows: Sequence[Row]) -> dict[str, float]:
         total = seconds.setdefault(row.name, [0.0, 0])
         total[0] += row.seconds
         total[1] = max(total[1], row.spans)
-    return {name: whole / count for name, (whole, count) in seconds.items()}
+    return {name: total_seconds / count for name, (total_seconds, count) in seconds.items()}
 
 
 def _microseconds(seconds: float | None) -> str:

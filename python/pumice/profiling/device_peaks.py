@@ -26,12 +26,12 @@ from ..device.kernel import Kernel
 if TYPE_CHECKING:
     from .records import Row
 
-_KIND = "peaks"
-_RUNS = 9
-_CHAIN = 256  # multiply-adds per accumulator
-_ACCUMULATORS = 8
+_CACHE_KIND = "peaks"
+_NUM_RUNS = 9
+_CHAIN_LENGTH = 256  # multiply-adds per accumulator
+_NUM_ACCUMULATORS = 8
 
-_COPY = """
+_COPY_KERNEL = """
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly  buffer X { vec4 x[]; };
 layout(binding = 1) writeonly buffer Y { vec4 y[]; };
@@ -42,7 +42,7 @@ void main() {
 """
 
 # Values stay bounded (a * 0.5 + 1 converges to 2), and the sum is stored so that no driver eliminates the chain.
-_MULTIPLY_ADD = """
+_FMA_KERNEL = """
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
@@ -83,10 +83,12 @@ class Peaks(NamedTuple):
 
     def share_text(self, row: Row) -> str:
         """Return a row's throughput as a fraction of the peak that it is closest to: "71% memory", "38% fp32"; "" if unknown."""
-        shares = {"memory": row.bytes_per_second / self.bytes_per_second}
-        shares |= {name: row.flop_per_second / speed for name, speed in self.flop_per_second.items() if name == "fp32"}
-        name, share = max(shares.items(), key=lambda one: one[1])
-        return f"{share:.0%} {name}" if share > 0 else ""
+        fractions = {"memory": row.bytes_per_second / self.bytes_per_second}
+        fractions |= {
+            name: row.flop_per_second / speed for name, speed in self.flop_per_second.items() if name == "fp32"
+        }
+        name, fraction = max(fractions.items(), key=lambda item: item[1])
+        return f"{fraction:.0%} {name}" if fraction > 0 else ""
 
 
 def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
@@ -96,19 +98,21 @@ def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
     every call measures. Raise UnsupportedError for a queue without timestamps.
     """
     context = context or default_context()
-    if not again and (known := _read(context.info)) is not None:
-        return known
+    if not again and (cached := _read_cache(context.info)) is not None:
+        return cached
     info = context.info
-    peaks = Peaks(info.name, info.uuid, _driver(info), _bandwidth(context), _multiply_adds(context), time.time())
+    peaks = Peaks(
+        info.name, info.uuid, _driver(info), _measure_bandwidth(context), _measure_flops(context), time.time()
+    )
     if cache_directory():
-        write_cache_entry(_KIND, _entry_name(info), json.dumps(peaks.as_dict()).encode())
+        write_cache_entry(_CACHE_KIND, _entry_name(info), json.dumps(peaks.as_dict()).encode())
     return peaks
 
 
-def known_peaks(device: str) -> Peaks | None:
+def read_cached_peaks(device: str) -> Peaks | None:
     """Return the cached peaks of the device with this name and its current driver; nothing is measured."""
-    found = (peaks for info in devices() if info.name == device and (peaks := _read(info)) is not None)
-    return next(found, None)
+    cached_peaks = (peaks for info in devices() if info.name == device and (peaks := _read_cache(info)) is not None)
+    return next(cached_peaks, None)
 
 
 def _driver(info: DeviceInfo) -> str:
@@ -119,52 +123,55 @@ def _entry_name(info: DeviceInfo) -> str:
     return sha256(f"{info.uuid}\n{_driver(info)}".encode())
 
 
-def _read(info: DeviceInfo) -> Peaks | None:
-    entry = read_cache_entry(_KIND, _entry_name(info)) if cache_directory() else None
+def _read_cache(info: DeviceInfo) -> Peaks | None:
+    entry = read_cache_entry(_CACHE_KIND, _entry_name(info)) if cache_directory() else None
     try:
         return None if entry is None else Peaks(**json.loads(entry))
     except (TypeError, ValueError):  # written by another version
         return None
 
 
-def _best_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
+def _min_device_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
     """Return the minimum device time over several executions of a command list."""
     commands = CommandList(context)
     record(commands)
     commands.commit(timing=True)
     times = []
-    for _ in range(_RUNS):
+    for _ in range(_NUM_RUNS):
         submission = commands.exec()
         submission.wait()
         times.append(submission.device_seconds)
-    if any(one is None for one in times):
+    if any(seconds is None for seconds in times):
         raise UnsupportedError(f"calibrate: the queue of '{context.info.name}' has no time stamps")
-    return min(one for one in times if one)
+    return min(seconds for seconds in times if seconds)
 
 
-def _bandwidth(context: Context) -> float:
+def _measure_bandwidth(context: Context) -> float:
     bytes_moved = min(
         (1 << 22) if context.info.kind == "software" else 1 << 28, context.limit("maxStorageBufferRange") // 2
     )
     count = bytes_moved // 16
     x, y = (empty((count, 4), "float32", context=context) for _ in range(2))
-    bound = Kernel(_COPY, context, "copy").bind(x=x, y=y, groups=(count + 255) // 256)
-    return 2 * count * 16 / _best_seconds(context, lambda commands: commands.dispatch(bound))
+    bound_kernel = Kernel(_COPY_KERNEL, context, "copy").bind(x=x, y=y, groups=(count + 255) // 256)
+    return 2 * count * 16 / _min_device_seconds(context, lambda commands: commands.dispatch(bound_kernel))
 
 
-def _multiply_adds(context: Context) -> dict[str, float]:
-    software = context.info.kind == "software"
-    invocations = 1 << (12 if software else 20)
+def _measure_flops(context: Context) -> dict[str, float]:
+    is_software = context.info.kind == "software"
+    invocations = 1 << (12 if is_software else 20)
     y = empty((invocations,), "float32", context=context)
-    kinds = {"fp32": ("float", "sum", 1)}
+    types_by_precision = {"fp32": ("float", "sum", 1)}
     if context.feature("shaderFloat16"):
-        kinds["fp16"] = ("f16vec2", "sum.x + sum.y", 2)
+        types_by_precision["fp16"] = ("f16vec2", "sum.x + sum.y", 2)
     speeds = {}
-    for name, (kind, total, width) in kinds.items():
+    for name, (glsl_type, sum_expression, width) in types_by_precision.items():
         macros: dict[str, str | float] = {"HALF": 1} if width == 2 else {}
-        macros |= {"TYPE": kind, "SUM": total, "CHAIN": _CHAIN, "ACCUMULATORS": _ACCUMULATORS}
-        kernel = Kernel(_MULTIPLY_ADD, context, f"multiply_add_{name}", macros=macros)
-        bound = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // 256)
-        operations = 2 * width * _CHAIN * _ACCUMULATORS * invocations
-        speeds[name] = operations / _best_seconds(context, lambda commands, one=bound: commands.dispatch(one))  # type: ignore[misc]
+        macros |= {"TYPE": glsl_type, "SUM": sum_expression, "CHAIN": _CHAIN_LENGTH, "ACCUMULATORS": _NUM_ACCUMULATORS}
+        kernel = Kernel(_FMA_KERNEL, context, f"multiply_add_{name}", macros=macros)
+        bound_kernel = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // 256)
+        operations = 2 * width * _CHAIN_LENGTH * _NUM_ACCUMULATORS * invocations
+        speeds[name] = operations / _min_device_seconds(
+            context,
+            lambda commands, one=bound_kernel: commands.dispatch(one),  # type: ignore[misc]
+        )
     return speeds

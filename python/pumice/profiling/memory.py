@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._pumice import Error, UnsupportedError
 from ..base.errors import InputError
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 from ..model.model import Model
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..base.element_types import Array
 
-_MOST_NAMED = 12  # maximum number of labelled tensors in the plot
+_MAX_LABELS = 12  # maximum number of labelled tensors in the plot
 
 
 class ArenaTensor(NamedTuple):
@@ -56,14 +56,14 @@ class MemoryMap:
         self.arena_bytes: int = sizes["arena_bytes"]
         self.lower_bound_bytes: int = sizes["lower_bound_bytes"]
         self.persistent_bytes: int = sizes["persistent_bytes"]
-        kept = [_covered(self.kept(wave)) for wave in range(self.waves)]
+        kept = [_union_bytes(self.kept(wave)) for wave in range(self.waves)]
         self.peak_bytes = max(kept, default=0)
         self.peak_wave = kept.index(self.peak_bytes) if kept else 0
 
     def kept(self, wave: int) -> list[ArenaTensor]:
         """Return the tensors live in a wave, the largest first."""
-        found = [one for one in self.tensors if one.first <= wave <= one.last]
-        return sorted(found, key=lambda one: -one.bytes)
+        live = [tensor for tensor in self.tensors if tensor.first <= wave <= tensor.last]
+        return sorted(live, key=lambda tensor: -tensor.bytes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-compatible values."""
@@ -74,8 +74,8 @@ class MemoryMap:
             "persistent_bytes": self.persistent_bytes,
             "peak_bytes": self.peak_bytes,
             "peak_wave": self.peak_wave,
-            "nodes": [list(one) for one in self.nodes],
-            "tensors": [one._asdict() for one in self.tensors],
+            "nodes": [list(tensor) for tensor in self.nodes],
+            "tensors": [tensor._asdict() for tensor in self.tensors],
         }
 
     def plot(self, axes: Any = None) -> Any:
@@ -88,13 +88,13 @@ class MemoryMap:
             except ImportError:
                 raise UnsupportedError("MemoryMap.plot needs matplotlib: pip install 'pumice[plot]'") from None
             _, axes = pyplot.subplots(figsize=(10, 4))
-        named = sorted(self.tensors, key=lambda one: -one.bytes)[:_MOST_NAMED]
-        for i, one in enumerate(self.tensors):
-            span = [(one.first, one.last + 1 - one.first)]
-            axes.broken_barh(span, (one.begin, one.bytes), facecolors=f"C{i % 10}", edgecolors="white", alpha=0.8)
-            if one in named:
-                middle = (one.first + one.last + 1) / 2, (one.begin + one.end) / 2
-                axes.annotate(one.name, middle, ha="center", va="center", fontsize=7)
+        labelled = sorted(self.tensors, key=lambda tensor: -tensor.bytes)[:_MAX_LABELS]
+        for i, tensor in enumerate(self.tensors):
+            span = [(tensor.first, tensor.last + 1 - tensor.first)]
+            axes.broken_barh(span, (tensor.begin, tensor.bytes), facecolors=f"C{i % 10}", edgecolors="white", alpha=0.8)
+            if tensor in labelled:
+                middle = (tensor.first + tensor.last + 1) / 2, (tensor.begin + tensor.end) / 2
+                axes.annotate(tensor.name, middle, ha="center", va="center", fontsize=7)
         axes.axvline(self.peak_wave, color="black", linewidth=0.5)
         axes.axvline(self.peak_wave + 1, color="black", linewidth=0.5)
         axes.set_xlabel("wave")
@@ -104,13 +104,21 @@ class MemoryMap:
     def peak_rows(self) -> list[tuple[str, str, str, str]]:
         """Return the tensors live at the peak, the largest first, as text: name, producing node, bytes, waves."""
         peak = self.kept(self.peak_wave)
-        return [(plain(one.name), plain(one.node), f"{one.bytes:,}", f"{one.first} to {one.last}") for one in peak]
+        return [
+            (
+                shorten_printable(tensor.name),
+                shorten_printable(tensor.node),
+                f"{tensor.bytes:,}",
+                f"{tensor.first} to {tensor.last}",
+            )
+            for tensor in peak
+        ]
 
     def summary(self) -> str:
         """Return one sentence with the sizes of the peak, the arena and the weights."""
-        nodes = ", ".join(map(plain, self.nodes[self.peak_wave])) if self.nodes else "nothing"
+        nodes = ", ".join(map(shorten_printable, self.nodes[self.peak_wave])) if self.nodes else "nothing"
         return (
-            f"{plain(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
+            f"{shorten_printable(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
             f"arena {self.arena_bytes:,} bytes, {self.lower_bound_bytes:,} at the least; weights {self.persistent_bytes:,}"
         )
 
@@ -121,18 +129,18 @@ class MemoryMap:
         return "\n".join([self.summary(), *lines])
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, text
+        from ..base.html import preformatted, table
 
-        return text(self.summary()) + table(("tensor", "made by", "bytes", "waves"), self.peak_rows())
+        return preformatted(self.summary()) + table(("tensor", "made by", "bytes", "waves"), self.peak_rows())
 
 
-def _covered(tensors: Sequence[ArenaTensor]) -> int:
+def _union_bytes(tensors: Sequence[ArenaTensor]) -> int:
     """Return the total size of the union of the ranges in bytes."""
-    covered = end = 0
-    for one in sorted(tensors, key=lambda one: one.begin):
-        covered += max(one.end - max(one.begin, end), 0)
-        end = max(end, one.end)
-    return covered
+    total_bytes = end = 0
+    for tensor in sorted(tensors, key=lambda tensor: tensor.begin):
+        total_bytes += max(tensor.end - max(tensor.begin, end), 0)
+        end = max(end, tensor.end)
+    return total_bytes
 
 
 def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
@@ -143,21 +151,21 @@ def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
     """
     if not isinstance(model, Model):
         raise InputError(f"memory_map: expected a Model, given {type(model).__name__}")
-    return _map_of(model, list(model.arguments(*arrays, **by_name)))
+    return _build_map(model, list(model.arguments(*arrays, **by_name)))
 
 
-def maps_of(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
+def build_memory_maps(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
     """Return the memory maps for calls, skipping closed models and models with several arenas."""
-    found = []
-    for model, given in calls:
+    maps = []
+    for model, input_arrays in calls:
         with contextlib.suppress(Error):
-            found.append(_map_of(model, list(given)))
-    return tuple(found)
+            maps.append(_build_map(model, list(input_arrays)))
+    return tuple(maps)
 
 
-def _map_of(model: Model, given: list[Array]) -> MemoryMap:
-    plan = model.program.plan(given)
-    made: dict[tuple[str, int, int], ArenaTensor] = {}
+def _build_map(model: Model, input_arrays: list[Array]) -> MemoryMap:
+    plan = model.program.plan(input_arrays)
+    tensors_by_range: dict[tuple[str, int, int], ArenaTensor] = {}
     nodes: dict[int, list[str]] = {}
     for step in plan:
         wave, node = step["wave"], step["label"]
@@ -165,19 +173,21 @@ def _map_of(model: Model, given: list[Array]) -> MemoryMap:
         for operand in step["operands"]:
             if operand["place"] != "temporary" or operand["end"] <= operand["begin"]:
                 continue
-            _keep(made, operand, node, wave)
+            _record_operand(tensors_by_range, operand, node, wave)
     waves = max(nodes, default=-1) + 1
-    named = [tuple(dict.fromkeys(nodes.get(wave, ()))) for wave in range(waves)]
-    tensors = sorted(made.values(), key=lambda one: (one.first, one.begin))
-    return MemoryMap(model.name, tensors, named, model.program.arena(given))
+    node_names = [tuple(dict.fromkeys(nodes.get(wave, ()))) for wave in range(waves)]
+    tensors = sorted(tensors_by_range.values(), key=lambda tensor: (tensor.first, tensor.begin))
+    return MemoryMap(model.name, tensors, node_names, model.program.arena(input_arrays))
 
 
-def _keep(made: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int) -> None:
+def _record_operand(
+    tensors_by_range: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int
+) -> None:
     """Record an operand of a dispatch: add a new tensor, or extend a known tensor's lifetime."""
     name, begin, end = operand["value"] or f"scratch of {node}", operand["begin"], operand["end"]
-    known = made.get((name, begin, end))
-    made[name, begin, end] = (
+    existing = tensors_by_range.get((name, begin, end))
+    tensors_by_range[name, begin, end] = (
         ArenaTensor(name, node, begin, end, wave, wave)
-        if known is None
-        else known._replace(first=min(known.first, wave), last=max(known.last, wave))
+        if existing is None
+        else existing._replace(first=min(existing.first, wave), last=max(existing.last, wave))
     )

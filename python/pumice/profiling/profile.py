@@ -10,22 +10,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
+from ..base.atomic_files import Path, write_text_atomic
 from ..base.errors import InputError
-from ..base.atomic_files import Path, write_whole
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 from ..model import runs
-from .records import DeviceSpan, Execution, HostSpan, Row, executions_of, host_spans_of
-from .span_weights import Weighted, rows_of, weighted
+from .records import DeviceSpan, Execution, HostSpan, Row, parse_executions, parse_host_spans
+from .span_weights import WeightedSpan, make_rows, weight_spans
 
 if TYPE_CHECKING:
     from .comparison import Comparison
-    from .memory import MemoryMap
     from .device_peaks import Peaks
+    from .memory import MemoryMap
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
-_EVERY = 32  # with this, node timestamps cost about 1/50 of stamping every execution
-_HEADS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
+_DEFAULT_EVERY = 32  # with this, node timestamps cost about 1/50 of stamping every execution
+_HEADERS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
 def profile(level: str = "node", every: int | None = None) -> Profile:
@@ -63,7 +63,7 @@ class Profile:
 
     def __init__(self, level: str, every: int | None) -> None:
         self.level = level
-        self.every = every or (_EVERY if level == "node" else 1)
+        self.every = every or (_DEFAULT_EVERY if level == "node" else 1)
         self.seconds = 0.0
         self._start = 0
         self.executions: tuple[Execution, ...] = ()
@@ -76,7 +76,7 @@ class Profile:
         if self._state != "new":
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
         _start_profile(self.level, self.every)
-        runs.begin_noting()
+        runs.start_recording_calls()
         self._state = "on"
         self._start = time.perf_counter_ns()
         return self
@@ -89,16 +89,16 @@ class Profile:
         try:
             record = _stop_profile()
         finally:
-            calls = runs.end_noting()
-        self.executions = executions_of(record["runs"], self._start)
+            calls = runs.stop_recording_calls()
+        self.executions = parse_executions(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
-        self.host = host_spans_of(record["host"], self._start)
+        self.host = parse_host_spans(record["host"], self._start)
         if calls:
-            from .memory import maps_of
+            from .memory import build_memory_maps
 
-            self.memory = maps_of(calls)
+            self.memory = build_memory_maps(calls)
 
-    def _complete(self) -> None:
+    def _require_complete(self) -> None:
         if self._state != "done":
             raise StateError("a profile can be read when its block has ended")
 
@@ -114,36 +114,36 @@ class Profile:
     @property
     def device_seconds(self) -> float:
         """Total device time of all executions, including barriers."""
-        return sum(one.seconds for one in self.executions)
+        return sum(execution.seconds for execution in self.executions)
 
     @property
     def barrier_seconds(self) -> float:
         """Total time in the barriers between spans, over all executions."""
-        return sum(one.weight * one.barrier_seconds for one in self._weighted())
+        return sum(execution.weight * execution.barrier_seconds for execution in self._weight_spans())
 
     @property
     def gap_seconds(self) -> float:
         """Total time between executions during which the device is idle."""
-        gaps, last = 0.0, dict[int, float]()
-        for one in self.executions:
-            if (before := last.get(one.context)) is not None:
-                gaps += max(one.begin - before, 0.0)
-            last[one.context] = max(one.end, before or one.end)
-        return gaps
+        idle_seconds, last_ends = 0.0, dict[int, float]()
+        for execution in self.executions:
+            if (before := last_ends.get(execution.context)) is not None:
+                idle_seconds += max(execution.begin - before, 0.0)
+            last_ends[execution.context] = max(execution.end, before or execution.end)
+        return idle_seconds
 
     @property
     def spans(self) -> list[DeviceSpan]:
         """The spans of the executions stamped at the profile's level, in order."""
-        self._complete()
-        return [span for one in self.executions for span in one.spans]
+        self._require_complete()
+        return [span for execution in self.executions for span in execution.spans]
 
     @property
     def peaks(self) -> Peaks | None:
         """The peaks of the device with the longest execution; None if `pumice.calibrate` has not measured it."""
-        from .device_peaks import known_peaks
+        from .device_peaks import read_cached_peaks
 
-        names = [one.device for one in sorted(self.executions, key=lambda one: one.seconds)]
-        return known_peaks(names[-1]) if names else None
+        names = [execution.device for execution in sorted(self.executions, key=lambda execution: execution.seconds)]
+        return read_cached_peaks(names[-1]) if names else None
 
     def rows(self, by: str = "node") -> list[Row]:
         """Sum the spans by "node", "kernel", or each "dispatch" of a list; the longest first.
@@ -154,54 +154,60 @@ class Profile:
         """
         if by not in GROUPS:
             raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")
-        return rows_of(self._weighted(), by, self.device_seconds)
+        return make_rows(self._weight_spans(), by, self.device_seconds)
 
-    def _weighted(self) -> list[Weighted]:
-        self._complete()
-        return weighted(self.executions)
+    def _weight_spans(self) -> list[WeightedSpan]:
+        self._require_complete()
+        return weight_spans(self.executions)
 
     def host_rows(self) -> list[tuple[str, int, float, int]]:
         """Return (kind, count, seconds, bytes) of the host spans; the longest first. Spans nest, so the rows do not sum to the total."""
-        self._complete()
+        self._require_complete()
         kinds: dict[str, list[HostSpan]] = {}
-        for one in self.host:
-            kinds.setdefault(one.kind, []).append(one)
-        rows = [(kind, len(own), sum(s.seconds for s in own), sum(s.bytes for s in own)) for kind, own in kinds.items()]
+        for execution in self.host:
+            kinds.setdefault(execution.kind, []).append(execution)
+        rows = [
+            (kind, len(spans_of_kind), sum(s.seconds for s in spans_of_kind), sum(s.bytes for s in spans_of_kind))
+            for kind, spans_of_kind in kinds.items()
+        ]
         return sorted(rows, key=lambda row: -row[2])
 
     def summary(self) -> str:
         """Return one sentence with the device time, barriers, gaps, and the block's host time."""
-        self._complete()
-        parts = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
-        device, barriers, gaps, host = (f"{one * 1e6:,.1f} us" for one in parts)
+        self._require_complete()
+        durations = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
+        device, barriers, idle_seconds, host = (f"{execution * 1e6:,.1f} us" for execution in durations)
         return (
-            f"{self._counted()}: {device} on the device, {barriers} of it in barriers; "
-            f"{gaps} between executions; {host} on the host"
+            f"{self._count_executions()}: {device} on the device, {barriers} of it in barriers; "
+            f"{idle_seconds} between executions; {host} on the host"
             + (f"; {self.lost} more executions have no stamps" if self.lost else "")
         )
 
-    def _counted(self) -> str:
-        fine = sum(one.fine for one in self.executions)
+    def _count_executions(self) -> str:
+        fine = sum(execution.fine for execution in self.executions)
         by = f", {fine} of them stamped by {self.level}" if fine < len(self.executions) else ""
         return f"{len(self.executions)} executions{by}"
 
     def cells(self, by: str = "node") -> list[tuple[str, ...]]:
         """Return a table's rows as text, see `table`."""
         peaks = self.peaks
-        return [_cells(row, peaks) for row in self.rows(by)]
+        return [_format_cells(row, peaks) for row in self.rows(by)]
 
     def table(self, by: str = "node", most: int = 30) -> str:
         """Return a text table: rows by "node", "kernel" or "dispatch", at most `most`, the longest first."""
-        cells = [_HEADS, *self.cells(by)[:most]]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
-        lines = [_line(row, widths) for row in cells]
-        left = len(self.rows(by)) - most
-        return "\n".join([self.summary(), *lines, *([f"... and {left} more"] if left > 0 else [])])
+        cells = [_HEADERS, *self.cells(by)[:most]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADERS))]
+        lines = [_format_line(row, widths) for row in cells]
+        num_omitted = len(self.rows(by)) - most
+        return "\n".join([self.summary(), *lines, *([f"... and {num_omitted} more"] if num_omitted > 0 else [])])
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-compatible values; times are seconds since the start of the block."""
-        self._complete()
-        executions = [{**one._asdict(), "spans": [span._asdict() for span in one.spans]} for one in self.executions]
+        self._require_complete()
+        executions = [
+            {**execution._asdict(), "spans": [span._asdict() for span in execution.spans]}
+            for execution in self.executions
+        ]
         peaks = self.peaks
         return {
             "level": self.level,
@@ -213,26 +219,26 @@ class Profile:
             "lost": self.lost,
             "peaks": peaks and peaks.as_dict(),
             "executions": executions,
-            "host": [one._asdict() for one in self.host],
-            "memory": [one.as_dict() for one in self.memory],
+            "host": [execution._asdict() for execution in self.host],
+            "memory": [execution.as_dict() for execution in self.memory],
         }
 
     def save_json(self, path: Path) -> None:
         """Write as_dict() to a JSON file. Raise OSError if it cannot be written."""
-        write_whole(path, json.dumps(self.as_dict()))
+        write_text_atomic(path, json.dumps(self.as_dict()))
 
     def save_trace(self, path: Path) -> None:
         """Write a trace in Chrome's JSON format, for ui.perfetto.dev or chrome://tracing. Raise OSError if it cannot be written."""
-        from .trace import trace_of
+        from .trace import make_trace
 
-        self._complete()
-        write_whole(path, json.dumps(trace_of(self)))
+        self._require_complete()
+        write_text_atomic(path, json.dumps(make_trace(self)))
 
     def save_html(self, path: Path, title: str = "pumice profile") -> None:
         """Write one self-contained HTML page. Raise OSError if it cannot be written."""
         from .page import page
 
-        write_whole(path, page(self, title))
+        write_text_atomic(path, page(self, title))
 
     def plot(self, kind: str = "timeline", axes: Any = None) -> Any:
         """Draw a "timeline", a "roofline", the top "kernels" or the "memory" with matplotlib, and return the axes.
@@ -242,7 +248,7 @@ class Profile:
         """
         from .plots import plot
 
-        self._complete()
+        self._require_complete()
         return plot(self, kind, axes)
 
     def compare(self, other: Profile, by: str = "node") -> Comparison:
@@ -255,17 +261,17 @@ class Profile:
         return self.table() if self._state == "done" else f"<Profile, {self._state}>"
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, text_below
+        from ..base.html import table, titled_text
 
         if self._state != "done":
-            return text_below("Profile", f"its block is {self._state}")
-        shown = text_below("Profile", self.summary()) + table(_HEADS, self.cells())
-        return shown + "".join(one._repr_html_() for one in self.memory)
+            return titled_text("Profile", f"its block is {self._state}")
+        page_html = titled_text("Profile", self.summary()) + table(_HEADERS, self.cells())
+        return page_html + "".join(execution._repr_html_() for execution in self.memory)
 
 
-def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
+def _format_cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
     return (
-        plain(row.name),
+        shorten_printable(row.name),
         str(row.spans),
         f"{row.seconds * 1e6:,.1f}",
         f"{row.barrier_seconds * 1e6:,.1f}",
@@ -273,14 +279,14 @@ def _cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
         f"{row.bytes_per_second * 1e-9:,.2f}",
         f"{row.flop_per_second * 1e-9:,.2f}" if row.flop else "",
         peaks.share_text(row) if peaks else "",
-        plain(row.kernel),
+        shorten_printable(row.kernel),
     )
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    ends = (0, len(cells) - 1)
-    texts = [
-        f"{one:<{width}}" if i in ends else f"{one:>{width}}"
-        for i, (one, width) in enumerate(zip(cells, widths, strict=True))
+def _format_line(cells: tuple[str, ...], widths: list[int]) -> str:
+    left_aligned = (0, len(cells) - 1)
+    padded = [
+        f"{execution:<{width}}" if i in left_aligned else f"{execution:>{width}}"
+        for i, (execution, width) in enumerate(zip(cells, widths, strict=True))
     ]
-    return "  ".join(texts).rstrip()
+    return "  ".join(padded).rstrip()

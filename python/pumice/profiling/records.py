@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-_TICK = 1e-9  # seconds per tick of the engine's clocks
+_TICK_SECONDS = 1e-9  # seconds per tick of the engine's clocks
 
 
 class HostSpan(NamedTuple):
@@ -121,17 +121,20 @@ class Row(NamedTuple):
     @property
     def intensity(self) -> float:
         """Floating-point operations per byte."""
-        moved = self.read_bytes + self.written_bytes
-        return self.flop / moved if moved else 0.0
+        total_bytes = self.read_bytes + self.written_bytes
+        return self.flop / total_bytes if total_bytes else 0.0
 
 
-def host_spans_of(events: Sequence[Mapping[str, Any]], start: int) -> tuple[HostSpan, ...]:
+def parse_host_spans(events: Sequence[Mapping[str, Any]], start: int) -> tuple[HostSpan, ...]:
     """Return host spans by start time, outer ones first. start: the engine's clock when the block began."""
-    times = [{**one, "begin": (one["begin"] - start) * _TICK, "end": (one["end"] - start) * _TICK} for one in events]
-    return tuple(sorted((HostSpan(**one) for one in times), key=lambda span: (span.begin, -span.end)))
+    times = [
+        {**event, "begin": (event["begin"] - start) * _TICK_SECONDS, "end": (event["end"] - start) * _TICK_SECONDS}
+        for event in events
+    ]
+    return tuple(sorted((HostSpan(**event) for event in times), key=lambda span: (span.begin, -span.end)))
 
 
-def executions_of(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execution, ...]:
+def parse_executions(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execution, ...]:
     """Return the executions with timestamps, on the host clock. start: the engine's clock when the block began.
 
     Host and device clocks are not read together. An execution starts after its submission, so the device clock is
@@ -140,22 +143,22 @@ def executions_of(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execut
     stamped = [run for run in runs if run["spans"] or run["end"] > run["begin"]]
     offsets: dict[int, float] = {}
     for run in stamped:
-        ahead = run["submitted"] - start - run["begin"]
-        offsets[run["context"]] = max(offsets.get(run["context"], ahead), ahead)
+        clock_offset = run["submitted"] - start - run["begin"]
+        offsets[run["context"]] = max(offsets.get(run["context"], clock_offset), clock_offset)
     return tuple(_execution(i, run, offsets[run["context"]], start) for i, run in enumerate(stamped))
 
 
-def _execution(number: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
-    credited = _credited(run) if run["fine"] else []
-    spans = tuple(_span(number, run["dispatches"], span, flop, offset) for span, flop in credited)
-    begin, end = (run["begin"] + offset) * _TICK, (run["end"] + offset) * _TICK
-    submitted = (run["submitted"] - start) * _TICK
+def _execution(index: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
+    spans_with_flops = _assign_flops(run) if run["fine"] else []
+    spans = tuple(_span(index, run["dispatches"], span, flop, offset) for span, flop in spans_with_flops)
+    begin, end = (run["begin"] + offset) * _TICK_SECONDS, (run["end"] + offset) * _TICK_SECONDS
+    submitted = (run["submitted"] - start) * _TICK_SECONDS
     return Execution(
         run["device"], run["context"], submitted, begin, end, run["cold"], run["recording"], run["fine"], spans
     )
 
 
-def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
+def _assign_flops(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
     """Return each span with its floating-point operations; a node's operations are credited to its longest span."""
     dispatches = run["dispatches"]
     longest: dict[str, tuple[float, int]] = {}
@@ -169,27 +172,27 @@ def _credited(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
         if end - ready >= longest.get(node, (-1.0, 0))[0]:
             longest[node] = (end - ready, i)
     for node, (_, i) in longest.items():
-        flops[i] = next(one["flop"] for one in dispatches if one["node"] == node)
+        flops[i] = next(dispatch["flop"] for dispatch in dispatches if dispatch["node"] == node)
     return [(span, flops.get(i, 0)) for i, span in enumerate(run["spans"])]
 
 
 def _span(
-    number: int, dispatches: Sequence[Mapping[str, Any]], span: Sequence[float], flop: int, offset: float
+    index: int, dispatches: Sequence[Mapping[str, Any]], span: Sequence[float], flop: int, offset: float
 ) -> DeviceSpan:
     first, last, before, ready, end = span
-    own = dispatches[int(first) : int(last) + 1]
-    nodes = {one["node"] for one in own}
+    span_dispatches = dispatches[int(first) : int(last) + 1]
+    nodes = {dispatch["node"] for dispatch in span_dispatches}
     return DeviceSpan(
         nodes.pop() if len(nodes) == 1 else "",
-        ", ".join(dict.fromkeys(one["kernel"] for one in own)),
-        len(own),
-        (before + offset) * _TICK,
-        (ready + offset) * _TICK,
-        (end + offset) * _TICK,
-        sum(one["read_bytes"] for one in own),
-        sum(one["written_bytes"] for one in own),
+        ", ".join(dict.fromkeys(dispatch["kernel"] for dispatch in span_dispatches)),
+        len(span_dispatches),
+        (before + offset) * _TICK_SECONDS,
+        (ready + offset) * _TICK_SECONDS,
+        (end + offset) * _TICK_SECONDS,
+        sum(dispatch["read_bytes"] for dispatch in span_dispatches),
+        sum(dispatch["written_bytes"] for dispatch in span_dispatches),
         flop,
-        tuple(own[0]["groups"]),
-        own[0]["storage"],
-        number,
+        tuple(span_dispatches[0]["groups"]),
+        span_dispatches[0]["storage"],
+        index,
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .records import DeviceSpan, Execution, Row
 
 
-class Weighted(NamedTuple):
+class WeightedSpan(NamedTuple):
     """A span that represents `weight` spans of its recording. seconds, barrier_seconds: times of one such span, without timestamp cost."""
 
     span: DeviceSpan
@@ -24,80 +24,90 @@ class Weighted(NamedTuple):
     barrier_seconds: float
 
 
-def weighted(executions: Sequence[Execution]) -> list[Weighted]:
+def weight_spans(executions: Sequence[Execution]) -> list[WeightedSpan]:
     """Return representative spans of each recording; the sum of weight * seconds is the time of all its executions.
 
     An execution in which a kernel ran for the first time represents only itself, unless no other one has fine
     timestamps.
     """
     recordings: dict[int, list[Execution]] = {}
-    for one in executions:
-        recordings.setdefault(one.recording, []).append(one)
-    return [span for every in recordings.values() for span in _of_recording(every)]
+    for run in executions:
+        recordings.setdefault(run.recording, []).append(run)
+    return [span for recording_executions in recordings.values() for span in _weight_recording(recording_executions)]
 
 
-def _of_recording(executions: Sequence[Execution]) -> Iterable[Weighted]:
-    alone = [one for one in executions if one.fine and one.cold]
-    others = [one for one in executions if not (one.fine and one.cold)]
-    samples = [one for one in others if one.fine]
-    if not samples:
-        alone, others, samples = [], list(executions), alone
-    if len(samples) == len(others):
-        alone, others, samples = [*alone, *samples], [], []
-    made = [Weighted(span, 1.0, span.seconds, span.barrier_seconds) for one in alone for span in one.spans]
-    stamp = stamp_seconds(executions)
-    spans = [(span, *_without_stamp(span, stamp if i else 0.0)) for one in samples for i, span in enumerate(one.spans)]
-    inside = sum(seconds + barrier for _, seconds, barrier in spans)
-    weight = len(others) / len(samples) if samples else 0.0
+def _weight_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]:
+    only_themselves = [run for run in executions if run.fine and run.cold]
+    represented = [run for run in executions if not (run.fine and run.cold)]
+    stamped = [run for run in represented if run.fine]
+    if not stamped:
+        only_themselves, represented, stamped = [], list(executions), only_themselves
+    if len(stamped) == len(represented):
+        only_themselves, represented, stamped = [*only_themselves, *stamped], [], []
+    single_spans = [
+        WeightedSpan(span, 1.0, span.seconds, span.barrier_seconds) for run in only_themselves for span in run.spans
+    ]
+    stamp_cost = estimate_stamp_cost(executions)
+    spans = [
+        (span, *_subtract_stamp_cost(span, stamp_cost if i else 0.0))
+        for run in stamped
+        for i, span in enumerate(run.spans)
+    ]
+    stamped_seconds = sum(seconds + barrier for _, seconds, barrier in spans)
+    weight = len(represented) / len(stamped) if stamped else 0.0
     # Part of a timestamp's cost overlaps with work, so the remaining difference between the two kinds is distributed over the nodes.
-    scale = sum(one.seconds for one in others) / (weight * inside) if weight * inside > 0 else 1.0
-    return made + [Weighted(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans]
+    scale = (
+        sum(run.seconds for run in represented) / (weight * stamped_seconds) if weight * stamped_seconds > 0 else 1.0
+    )
+    return single_spans + [
+        WeightedSpan(span, weight, seconds * scale, barrier * scale) for span, seconds, barrier in spans
+    ]
 
 
-def stamp_seconds(executions: Sequence[Execution]) -> float:
+def estimate_stamp_cost(executions: Sequence[Execution]) -> float:
     """Return the cost of a timestamp between nodes: the extra time of finely stamped executions, per such timestamp.
 
     0.0 unless both kinds exist and the fine ones take longer. Uses medians over executions without cold kernels.
     """
-    warm = [one for one in executions if not one.cold]
-    fine, whole = ([one for one in warm if one.fine is kind] for kind in (True, False))
-    if not fine or not whole:
+    warm = [run for run in executions if not run.cold]
+    fine, coarse = ([run for run in warm if run.fine is kind] for kind in (True, False))
+    if not fine or not coarse:
         return 0.0
-    more = median(one.seconds for one in fine) - median(one.seconds for one in whole)
-    stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # both kinds have the last timestamp
-    return max(more, 0.0) / stamps if stamps > 0 else 0.0
+    extra_seconds = median(run.seconds for run in fine) - median(run.seconds for run in coarse)
+    num_stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # both kinds have the last timestamp
+    return max(extra_seconds, 0.0) / num_stamps if num_stamps > 0 else 0.0
 
 
-def _without_stamp(span: DeviceSpan, stamp: float) -> tuple[float, float]:
+def _subtract_stamp_cost(span: DeviceSpan, stamp_cost: float) -> tuple[float, float]:
     """Return (seconds, barrier_seconds) without timestamp cost: a timestamp waits for earlier work, delaying what follows."""
-    return max(span.seconds - stamp, 0.0), max(span.barrier_seconds - stamp, 0.0)
+    return max(span.seconds - stamp_cost, 0.0), max(span.barrier_seconds - stamp_cost, 0.0)
 
 
-def rows_of(spans: Iterable[Weighted], by: str, whole: float) -> list[Row]:
+def make_rows(spans: Iterable[WeightedSpan], by: str, total_seconds: float) -> list[Row]:
     """Return rows by "node", by "kernel", or one per "dispatch" of a list; the longest first. whole: total seconds."""
-    groups: dict[Any, list[Weighted]] = {}
-    places: dict[int, int] = {}
-    for one in spans:
-        span = one.span
-        place = places[span.execution] = places.get(span.execution, -1) + 1
-        key = {"node": span.node, "kernel": span.kernel, "dispatch": (place, span.node, span.kernel)}[by]
-        groups.setdefault(key, []).append(one)
-    rows = [_row(by, members, whole) for members in groups.values()]
+    groups: dict[Any, list[WeightedSpan]] = {}
+    next_positions: dict[int, int] = {}
+    for weighted_span in spans:
+        span = weighted_span.span
+        position = next_positions[span.execution] = next_positions.get(span.execution, -1) + 1
+        key = {"node": span.node, "kernel": span.kernel, "dispatch": (position, span.node, span.kernel)}[by]
+        groups.setdefault(key, []).append(weighted_span)
+    rows = [_row(by, members, total_seconds) for members in groups.values()]
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _row(by: str, members: Sequence[Weighted], whole: float) -> Row:
-    spans = [one.span for one in members]
-    seconds = sum(one.weight * one.seconds for one in members)
+def _row(by: str, members: Sequence[WeightedSpan], total_seconds: float) -> Row:
+    spans = [weighted_span.span for weighted_span in members]
+    seconds = sum(weighted_span.weight * weighted_span.seconds for weighted_span in members)
     return Row(
         name=spans[0].kernel if by == "kernel" else spans[0].node or "(whole executions)",
-        kernel=", ".join(dict.fromkeys(one.kernel for one in spans)),
-        spans=round(sum(one.weight for one in members)),
+        kernel=", ".join(dict.fromkeys(weighted_span.kernel for weighted_span in spans)),
+        spans=round(sum(weighted_span.weight for weighted_span in members)),
         measured=len(members),
         seconds=seconds,
-        barrier_seconds=sum(one.weight * one.barrier_seconds for one in members),
-        share=seconds / whole if whole > 0 else 0.0,
-        read_bytes=round(sum(one.weight * one.span.read_bytes for one in members)),
-        written_bytes=round(sum(one.weight * one.span.written_bytes for one in members)),
-        flop=round(sum(one.weight * one.span.flop for one in members)),
+        barrier_seconds=sum(weighted_span.weight * weighted_span.barrier_seconds for weighted_span in members),
+        share=seconds / total_seconds if total_seconds > 0 else 0.0,
+        read_bytes=round(sum(weighted_span.weight * weighted_span.span.read_bytes for weighted_span in members)),
+        written_bytes=round(sum(weighted_span.weight * weighted_span.span.written_bytes for weighted_span in members)),
+        flop=round(sum(weighted_span.weight * weighted_span.span.flop for weighted_span in members)),
     )

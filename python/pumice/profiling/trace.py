@@ -9,32 +9,45 @@ from .records import DeviceSpan, Execution
 if TYPE_CHECKING:
     from .profile import Profile
 
-_HOST = 1  # process id of the host spans; devices follow
-_UNIT = 1e6  # trace units per second: times in a trace are microseconds
+_HOST_PROCESS = 1  # process id of the host spans; devices follow
+_UNITS_PER_SECOND = 1e6  # trace units per second: times in a trace are microseconds
 
 
-def trace_of(profile: Profile) -> dict[str, Any]:
+def make_trace(profile: Profile) -> dict[str, Any]:
     """Return the trace as a JSON object: complete events ("ph": "X") on tracks for the host threads and each device."""
-    events: list[dict[str, Any]] = [_named(_HOST, "host")]
-    threads = {thread: i + 1 for i, thread in enumerate(dict.fromkeys(one.thread for one in profile.host))}
-    for one in profile.host:
-        arguments = {"bytes": one.bytes} if one.bytes else {}
-        title = f"{one.kind} {one.name}".strip()
-        events.append(_event((_HOST, threads[one.thread]), title, one.kind, (one.begin, one.end), arguments))
+    events: list[dict[str, Any]] = [_process_name_event(_HOST_PROCESS, "host")]
+    threads = {thread: i + 1 for i, thread in enumerate(dict.fromkeys(host_span.thread for host_span in profile.host))}
+    for host_span in profile.host:
+        arguments = {"bytes": host_span.bytes} if host_span.bytes else {}
+        title = f"{host_span.kind} {host_span.name}".strip()
+        events.append(
+            _event(
+                (_HOST_PROCESS, threads[host_span.thread]),
+                title,
+                host_span.kind,
+                (host_span.begin, host_span.end),
+                arguments,
+            )
+        )
     contexts = {
-        one.context: i + _HOST + 1 for i, one in enumerate({each.context: each for each in profile.executions}.values())
+        host_span.context: i + _HOST_PROCESS + 1
+        for i, host_span in enumerate(
+            {execution_of_device.context: execution_of_device for execution_of_device in profile.executions}.values()
+        )
     }
     for context, process in contexts.items():
-        own = [each for each in profile.executions if each.context == context]
-        events.append(_named(process, own[0].device))
-        for execution in own:
-            events += _of_execution(process, execution)
+        device_executions = [
+            execution_of_device for execution_of_device in profile.executions if execution_of_device.context == context
+        ]
+        events.append(_process_name_event(process, device_executions[0].device))
+        for execution in device_executions:
+            events += _execution_events(process, execution)
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _of_execution(process: int, execution: Execution) -> list[dict[str, Any]]:
-    about = {"cold": execution.cold}
-    events = [_event((process, 1), "execution", "execution", (execution.begin, execution.end), about)]
+def _execution_events(process: int, execution: Execution) -> list[dict[str, Any]]:
+    metadata = {"cold": execution.cold}
+    events = [_event((process, 1), "execution", "execution", (execution.begin, execution.end), metadata)]
     for span in execution.spans:
         title = span.node or "execution"
         events.append(_event((process, 2), title, "dispatch", (span.ready, span.end), _arguments(span)))
@@ -60,9 +73,9 @@ def _event(
 ) -> dict[str, Any]:
     """Return a complete event on a track (process, thread). seconds: its begin and end."""
     (process, thread), (first, last) = track, seconds
-    times = {"ts": first * _UNIT, "dur": max(last - first, 0) * _UNIT}
+    times = {"ts": first * _UNITS_PER_SECOND, "dur": max(last - first, 0) * _UNITS_PER_SECOND}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, **times, "args": arguments}
 
 
-def _named(process: int, name: str) -> dict[str, Any]:
+def _process_name_event(process: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": name}}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os as _os
 
+from .decoding_batch import Timing as Timing
 from .errors import ContextError as ContextError
 from .errors import FolderError as FolderError
 from .generator import Generator as Generator
 from .generator import Session as Session
-from .decoding_batch import Timing as Timing
 
 EXAMPLE = _os.path.join(_os.path.dirname(_os.path.dirname(__file__)), "data", "story")  # folder of a small story model

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 from .._pumice import Error
 from ..base.errors import InputError
 from .errors import FolderError
-from .model_folder import Folder, Settings
+from .model_folder import JsonSettings, ModelFolder
 
 _TOKENIZER, _TEMPLATE, _FIELD = "tokenizer_config.json", "chat_template.jinja", "chat_template"
 _DEFAULT, _TOOL_USE = "default", "tool_use"  # template names
-_MOST_BYTES = 1 << 20  # maximum template size
+_MAX_BYTES = 1 << 20  # maximum template size
 
 Message = Mapping[str, Any]
 
@@ -28,45 +28,47 @@ class ChatTemplate:
     Raise FolderError if the folder has no template or an invalid one.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: ModelFolder) -> None:
         self._folder = folder
         has_settings = os.path.lexists(os.path.join(folder.path, _TOKENIZER))
-        settings = Settings(folder.path, _TOKENIZER) if has_settings else None
-        self._special = _special_tokens(settings)
+        settings = JsonSettings(folder.path, _TOKENIZER) if has_settings else None
+        self._special = _read_special_tokens(settings)
         self._file = _TEMPLATE if os.path.lexists(os.path.join(folder.path, _TEMPLATE)) else _TOKENIZER
-        sources = {_DEFAULT: _source(folder.path)} if self._file == _TEMPLATE else _named_sources(settings)
-        self._templates = {name: self._compiled(source) for name, source in sources.items()}
+        sources = (
+            {_DEFAULT: _read_template_file(folder.path)} if self._file == _TEMPLATE else _read_named_templates(settings)
+        )
+        self._templates = {name: self._compile_template(source) for name, source in sources.items()}
         if not sources and not folder.templates:
-            what = f"expected a chat template here, in {_TEMPLATE} or as prompt_templates, given none"
-            raise FolderError(_TOKENIZER, _FIELD, what)
+            reason = f"expected a chat template here, in {_TEMPLATE} or as prompt_templates, given none"
+            raise FolderError(_TOKENIZER, _FIELD, reason)
 
-    def _compiled(self, source: str) -> Any:
+    def _compile_template(self, source: str) -> Any:
         try:
             from . import sandbox
         except ImportError as error:
             raise InputError(f"chat templates need the package jinja2 (pip install 'pumice[text]'): {error}") from None
-        environment = sandbox.LimitedEnvironment({"tojson": _as_json})
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+        environment = sandbox.LimitedEnvironment({"tojson": _to_json})
+        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
             return environment.from_string(source)
         except Exception as error:  # Jinja errors, or errors of Python's compiler such as too many nested blocks
-            what = f"expected a template in Jinja: {type(error).__name__}: {error}"
-            raise FolderError(self._file, _FIELD, what) from None
+            reason = f"expected a template in Jinja: {type(error).__name__}: {error}"
+            raise FolderError(self._file, _FIELD, reason) from None
 
-    def text(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
+    def render(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
         """Render the messages as a prompt; answer: append the start of the assistant's turn.
         Raise InputError for invalid messages or messages that the template rejects, FolderError if the template fails.
         """
-        checked = _checked(messages)
+        checked = _check_messages(messages)
         if not self._templates:
-            return self._by_roles(checked)
+            return self._render_by_role(checked)
         from . import sandbox
 
         # Always defined, as in transformers, so that a template can test for tools or documents without `is defined`.
         absent = {"tools": None, "documents": None}
-        given = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
+        context = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
         try:
-            return contextvars.copy_context().run(self._rendered, given)
+            return contextvars.copy_context().run(self._render, context)
         except Error:
             raise
         except sandbox.LimitError as error:
@@ -74,29 +76,31 @@ class ChatTemplate:
         except Exception as error:  # template code can raise anything
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
 
-    def _rendered(self, given: Mapping[str, Any]) -> str:
+    def _render(self, context: Mapping[str, Any]) -> str:
         from . import sandbox
 
-        name = _TOOL_USE if given["tools"] is not None and _TOOL_USE in self._templates else _DEFAULT
-        sandbox.start()
-        parts, count = [], 0
-        for part in self._templates[name].generate(**given):
-            count += len(part)
+        name = _TOOL_USE if context["tools"] is not None and _TOOL_USE in self._templates else _DEFAULT
+        sandbox.start_budget()
+        pieces, count = [], 0
+        for piece in self._templates[name].generate(**context):
+            count += len(piece)
             sandbox.check_size(count)
-            parts.append(part)
-        return "".join(parts)
+            pieces.append(piece)
+        return "".join(pieces)
 
-    def _by_roles(self, messages: Sequence[Message]) -> str:
+    def _render_by_role(self, messages: Sequence[Message]) -> str:
         """Render the messages with prompt_templates: one template per role, with {Content} as the placeholder."""
         templates = self._folder.templates
         for message in messages:
             if message["role"] not in templates:
-                what = f"expected a role among {', '.join(sorted(templates))} (prompt_templates)"
-                raise InputError(f"messages: {what}, given {message['role']!r:.100}")
-        return "".join(templates[one["role"]].replace("{Content}", str(one.get("content", ""))) for one in messages)
+                reason = f"expected a role among {', '.join(sorted(templates))} (prompt_templates)"
+                raise InputError(f"messages: {reason}, given {message['role']!r:.100}")
+        return "".join(
+            templates[message["role"]].replace("{Content}", str(message.get("content", ""))) for message in messages
+        )
 
 
-def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise InputError(f"messages: expected a list of messages with 'role' and 'content', given {messages!r:.100}")
     for message in messages:
@@ -105,47 +109,47 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [dict(message) for message in messages]
 
 
-def _source(path: str) -> str:
+def _read_template_file(path: str) -> str:
     file_path = os.path.join(path, _TEMPLATE)
     try:
-        if (size := os.path.getsize(file_path)) > _MOST_BYTES:
-            raise FolderError(_TEMPLATE, "", f"expected at most {_MOST_BYTES} bytes, given {size}")
+        if (size := os.path.getsize(file_path)) > _MAX_BYTES:
+            raise FolderError(_TEMPLATE, "", f"expected at most {_MAX_BYTES} bytes, given {size}")
         with open(file_path, encoding="utf-8") as file:
             return file.read()
     except (OSError, ValueError) as error:
         raise FolderError(_TEMPLATE, "", f"expected a template as text: {error}") from None
 
 
-def _named_sources(settings: Settings | None) -> dict[str, str]:
+def _read_named_templates(settings: JsonSettings | None) -> dict[str, str]:
     """Return the templates in the settings by name; a single unnamed template is named "default"."""
     value = None if settings is None else settings.values.get(_FIELD)
     if value is None:
         return {}
     if isinstance(value, list):
-        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
-        found = {name: text for name in (_DEFAULT, _TOOL_USE) if isinstance(text := named.get(name), str)}
-        if _DEFAULT not in found:
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        templates = {name: source for name in (_DEFAULT, _TOOL_USE) if isinstance(source := named.get(name), str)}
+        if _DEFAULT not in templates:
             raise FolderError(_TOKENIZER, _FIELD, "expected a template named default among several, given none")
     elif isinstance(value, str):
-        found = {_DEFAULT: value}
+        templates = {_DEFAULT: value}
     else:
         raise FolderError(_TOKENIZER, _FIELD, f"expected a text, or a list of named templates, given {value!r:.100}")
-    if (size := max(map(len, found.values()))) > _MOST_BYTES:
-        raise FolderError(_TOKENIZER, _FIELD, f"expected at most {_MOST_BYTES} characters, given {size}")
-    return found
+    if (size := max(map(len, templates.values()))) > _MAX_BYTES:
+        raise FolderError(_TOKENIZER, _FIELD, f"expected at most {_MAX_BYTES} characters, given {size}")
+    return templates
 
 
-def _special_tokens(settings: Settings | None) -> dict[str, str]:
+def _read_special_tokens(settings: JsonSettings | None) -> dict[str, str]:
     """Return the special tokens as strings; the file stores each token as a string or as an object with `content`."""
-    found = {}
+    special_tokens = {}
     for name, value in ({} if settings is None else settings.values).items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if name.endswith("_token") and isinstance(text, str):
-            found[name] = text
-    return found
+        content = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(content, str):
+            special_tokens[name] = content
+    return special_tokens
 
 
-def _as_json(
+def _to_json(
     value: Any,
     ensure_ascii: bool = False,
     indent: int | None = None,
@@ -156,9 +160,9 @@ def _as_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)
+def _strftime_now(time_format: str) -> str:
+    return datetime.datetime.now().strftime(time_format)
 
 
-def _refuse(message: object) -> NoReturn:
+def _raise_exception(message: object) -> NoReturn:
     raise InputError(f"messages: the model's chat template refuses them: {message!s:.500}")

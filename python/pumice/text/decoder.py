@@ -24,28 +24,28 @@ from .._pumice import (
 )
 from ..base.element_types import Array
 from ..device.kernel import Kernel
-from .decoder_recipe import PAST, WANTED, Cache, RoomyRecipe
+from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec
 
-SLOTS = 64  # maximum tokens per sequence that the device may be ahead of the host
-_SETTING = np.dtype(
+RING_SLOTS = 64  # maximum tokens per sequence that the device may be ahead of the host
+_PARAMS_DTYPE = np.dtype(
     [
         ("temperature", "<f4"),
         ("top_p", "<f4"),
         ("penalty", "<f4"),
         ("top_k", "<u4"),
         ("seed", "<u4", 2),
-        ("first", "<u4"),
+        ("prompt_length", "<u4"),
         ("unused", "<u4"),
     ]
 )
-_BUCKETS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
+_PREFILL_CHUNKS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
 # top-k search: maximum workgroups per sequence, minimum vocabulary entries per workgroup
-_STRETCHES, _LEAST_STRETCH = 128, 1024
-Way = Literal["greedy", "drawn"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
-_FEW = 128  # chunks below this size hardly get faster
+_MAX_CHUNKS, _MIN_CHUNK_TOKENS = 128, 1024
+SamplingMode = Literal["greedy", "random"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
+_SMALL_CHUNK = 128  # chunks below this size hardly get faster
 
 
-class Choice(NamedTuple):
+class SamplingParams(NamedTuple):
     """The sampling parameters of a sequence: see Generator."""
 
     temperature: float = 0.0
@@ -55,78 +55,88 @@ class Choice(NamedTuple):
     seed: int = 0
 
 
-def _text(name: str) -> str:
+def _read_shader(name: str) -> str:
     with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
         return file.read()
 
 
-def _seen_twice(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
+def _make_aliased_tensors(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
     """Return two tensors that alias one new buffer: the program's view, and the kernel's view with another dtype or shape."""
     memory = Buffer(context, max(first.bytes, 16))
     return Tensor(first, memory), Tensor(second, memory)
 
 
-class Caches:
+class KvCaches:
     """The KV caches of all layers for a batch size and capacity. `users`: number of sessions that share them."""
 
-    def __init__(self, context: Context, caches: Sequence[Cache], batch: int, room: int) -> None:
-        self.batch, self.room = batch, room
+    def __init__(self, context: Context, caches: Sequence[KvCacheSpec], batch: int, capacity: int) -> None:
+        self.batch, self.capacity = batch, capacity
         self.tensors: list[Tensor] = []
         # The copy kernel's views: int8 caches as uint32, other caches unchanged.
-        self.words: list[Tensor] = []
+        self.copy_views: list[Tensor] = []
         self.scales: list[Tensor] = []  # scales of the int8 caches
-        for one in caches:
-            self._add(context, one)
-        for tensor in (*self.words, *self.scales):
+        for spec in caches:
+            self._allocate(context, spec)
+        for tensor in (*self.copy_views, *self.scales):
             tensor.fill(0)
         self.users = 1
 
-    def _add(self, context: Context, one: Cache) -> None:
-        shape = [self.batch, one.heads, self.room]
-        if one.scales is None:
-            self.tensors.append(_pumice.empty([*shape, one.size], one.dtype, context))
-            self.words.append(self.tensors[-1])
+    def _allocate(self, context: Context, spec: KvCacheSpec) -> None:
+        shape = [self.batch, spec.heads, self.capacity]
+        if spec.scales is None:
+            self.tensors.append(_pumice.empty([*shape, spec.size], spec.dtype, context))
+            self.copy_views.append(self.tensors[-1])
             return
-        whole, in_words = TensorDesc(one.dtype, [*shape, one.size]), TensorDesc("uint32", [*shape, one.size // 4])
-        levels, words = _seen_twice(context, whole, in_words)
-        self.tensors.append(levels)
-        self.words.append(words)
-        self.scales.append(_pumice.empty(shape, one.scales.dtype, context))
+        int8_desc, uint32_desc = (
+            TensorDesc(spec.dtype, [*shape, spec.size]),
+            TensorDesc("uint32", [*shape, spec.size // 4]),
+        )
+        int8_tensor, copy_views = _make_aliased_tensors(context, int8_desc, uint32_desc)
+        self.tensors.append(int8_tensor)
+        self.copy_views.append(copy_views)
+        self.scales.append(_pumice.empty(shape, spec.scales.dtype, context))
 
     @property
     def bytes(self) -> int:
         return sum(tensor.desc.bytes for tensor in (*self.tensors, *self.scales))
 
 
-class Words:
+class BatchState:
     """Device tensors of a batch that persist between steps, and the ring of tokens that the host reads."""
 
-    def __init__(self, context: Context, batch: int, words: int, roomy: RoomyRecipe, logits: str) -> None:
-        self.context, self.batch, self.words, self.roomy = context, batch, words, roomy
-        self._choosers: dict[int, Words] = {}
+    def __init__(
+        self, context: Context, batch: int, vocab_size: int, decoder_recipe: DecoderRecipe, logits: str
+    ) -> None:
+        self.context, self.batch, self.vocab_size, self.decoder_recipe = context, batch, vocab_size, decoder_recipe
+        self._position_states: dict[int, BatchState] = {}
         self._arena: Buffer | None = None
-        wide = 2 if roomy.words_dtype == "int64" else 1
-        ids, ids_words = TensorDesc(roomy.words_dtype, [batch, 1]), TensorDesc("uint32", [batch, wide])
-        self.ids, self.ids_words = _seen_twice(context, ids, ids_words)
-        past, past_words = TensorDesc("int64", [batch]), TensorDesc("uint32", [batch, 2])
-        self.past, self.past_words = _seen_twice(context, past, past_words)
-        self.first = _pumice.empty([batch, 1], "int64", context)
-        self.first.fill(0)
+        words_per_id = 2 if decoder_recipe.input_ids_dtype == "int64" else 1
+        input_ids, input_ids_uint32 = (
+            TensorDesc(decoder_recipe.input_ids_dtype, [batch, 1]),
+            TensorDesc("uint32", [batch, words_per_id]),
+        )
+        self.input_ids, self.input_ids_uint32 = _make_aliased_tensors(context, input_ids, input_ids_uint32)
+        past, past_uint32 = TensorDesc("int64", [batch]), TensorDesc("uint32", [batch, 2])
+        self.past, self.past_uint32 = _make_aliased_tensors(context, past, past_uint32)
+        self.zero_positions = _pumice.empty([batch, 1], "int64", context)
+        self.zero_positions.fill(0)
         # Logits of one position per sequence, or of several positions of one sequence.
-        of_texts, of_rows = (TensorDesc(logits, shape) for shape in ([batch, 1, words], [1, batch, words]))
-        self.logits, self.row_logits = _seen_twice(context, of_texts, of_rows)
-        self.seen = _pumice.empty([batch, (words + 31) // 32], "uint32", context)
-        self.settings = _pumice.empty([batch * _SETTING.itemsize], "uint8", context)
-        self.stretches = max(1, min(_STRETCHES, words // _LEAST_STRETCH))
-        self.best = _pumice.empty([batch, self.stretches, 2], "uint32", context)
-        size = -(-words // self.stretches)
-        self.candidates = _pumice.empty([batch, self.stretches, size], "uint32", context)
-        self.counts = _pumice.empty([batch, self.stretches], "uint32", context)
-        self.arrived = _pumice.empty([batch], "uint32", context)
-        self.arrived.fill(0)
-        self._ring = Buffer(context, max(4 * SLOTS * batch, 16), "readback")
-        self.ring = Tensor(TensorDesc("uint32", [SLOTS, batch]), self._ring)
-        self.numbers: Array = self._ring.map().view(np.uint32)[: SLOTS * batch].reshape(SLOTS, batch)
+        batch_desc, positions_desc = (
+            TensorDesc(logits, shape) for shape in ([batch, 1, vocab_size], [1, batch, vocab_size])
+        )
+        self.logits, self.position_logits = _make_aliased_tensors(context, batch_desc, positions_desc)
+        self.token_bitmask = _pumice.empty([batch, (vocab_size + 31) // 32], "uint32", context)
+        self.sampling_params = _pumice.empty([batch * _PARAMS_DTYPE.itemsize], "uint8", context)
+        self.num_chunks = max(1, min(_MAX_CHUNKS, vocab_size // _MIN_CHUNK_TOKENS))
+        self.best = _pumice.empty([batch, self.num_chunks, 2], "uint32", context)
+        size = -(-vocab_size // self.num_chunks)
+        self.candidates = _pumice.empty([batch, self.num_chunks, size], "uint32", context)
+        self.counts = _pumice.empty([batch, self.num_chunks], "uint32", context)
+        self.finished_groups = _pumice.empty([batch], "uint32", context)
+        self.finished_groups.fill(0)
+        self._ring = Buffer(context, max(4 * RING_SLOTS * batch, 16), "readback")
+        self.ring = Tensor(TensorDesc("uint32", [RING_SLOTS, batch]), self._ring)
+        self.sampled_tokens: Array = self._ring.map().view(np.uint32)[: RING_SLOTS * batch].reshape(RING_SLOTS, batch)
 
     def arena(self, size: int) -> Buffer | None:
         """Return scratch memory for a run that needs `size` bytes. Runs are sequential and share one buffer."""
@@ -138,213 +148,243 @@ class Words:
         """Free the arena, once no recorded run uses it."""
         self._arena = None
 
-    def chooser(self, wanted: int) -> Words:
-        """Return the sampling state for `wanted` positions of one sequence; this object itself if `wanted` is 1."""
-        if wanted == 1:
+    def positions_state(self, num_positions: int) -> BatchState:
+        """Return the sampling state for `num_positions` positions of one sequence; this object itself if `num_positions` is 1."""
+        if num_positions == 1:
             return self
-        if wanted not in self._choosers:
-            self._choosers[wanted] = Words(self.context, wanted, self.words, self.roomy, str(self.logits.desc.dtype))
-        return self._choosers[wanted]
+        if num_positions not in self._position_states:
+            self._position_states[num_positions] = BatchState(
+                self.context, num_positions, self.vocab_size, self.decoder_recipe, str(self.logits.desc.dtype)
+            )
+        return self._position_states[num_positions]
 
 
-class Recorded:
+class RecordedRun:
     """A recorded command list for one run of the decoder, with its bindings."""
 
-    def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, kept: Sequence[Any]) -> None:
-        self.commands, self.logits, self.arena, self._kept = commands, logits, arena, kept
+    def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, bindings: Sequence[Any]) -> None:
+        self.commands, self.logits, self.arena, self._bindings = commands, logits, arena, bindings
 
     def run(self) -> Submission:
         return self.commands.exec()
 
 
-class Device:
+class Decoder:
     """A decoder on a device: its program with weights, and the sampling and cache kernels."""
 
-    def __init__(self, context: Context, program: Program, roomy: RoomyRecipe, words: int) -> None:
-        self.context, self.program, self.roomy, self.words = context, program, roomy, words
+    def __init__(self, context: Context, program: Program, decoder_recipe: DecoderRecipe, vocab_size: int) -> None:
+        self.context, self.program, self.decoder_recipe, self.vocab_size = context, program, decoder_recipe, vocab_size
         outputs = {value.name: value for value in program.outputs}
-        self.logits_dtype = str(outputs[roomy.logits].dtype)
+        self.logits_dtype = str(outputs[decoder_recipe.logits].dtype)
 
     @functools.cached_property
-    def sampling(self) -> Kernel:
-        return self._kernel_of_choice("sampling", self._word_macros())
+    def sampling_kernel(self) -> Kernel:
+        return self._make_sampling_kernel("sampling", self._token_macros())
 
     @functools.cached_property
-    def greedy(self) -> Kernel:
+    def greedy_kernel(self) -> Kernel:
         """The kernel that selects the argmax token in one dispatch."""
-        return self._kernel_of_choice("likeliest", {"TAKES": 1, **self._word_macros()}, "greedy")
+        return self._make_sampling_kernel("logits_argmax", {"STORES_TOKEN": 1, **self._token_macros()}, "greedy")
 
     @functools.cached_property
-    def likeliest(self) -> Kernel:
-        return self._kernel_of_choice("likeliest")
+    def argmax_kernel(self) -> Kernel:
+        return self._make_sampling_kernel("logits_argmax")
 
     @functools.cached_property
-    def candidates(self) -> Kernel:
-        return self._kernel_of_choice("candidates")
+    def candidates_kernel(self) -> Kernel:
+        return self._make_sampling_kernel("sampling_candidates")
 
-    def _word_macros(self) -> dict[str, str | float]:
-        wide = self.roomy.words_dtype == "int64"
-        word, made = ("uvec2", "uvec2(word, 0u)") if wide else ("uint", "word")
-        return {"WORD": word, "WORD_OF(word)": made}
+    def _token_macros(self) -> dict[str, str | float]:
+        is_int64 = self.decoder_recipe.input_ids_dtype == "int64"
+        id_type, conversion = ("uvec2", "uvec2(token, 0u)") if is_int64 else ("uint", "token")
+        return {"INPUT_ID": id_type, "TO_INPUT_ID(token)": conversion}
 
-    def _kernel_of_choice(
+    def _make_sampling_kernel(
         self, file: str, macros: dict[str, str | float] | None = None, name: str | None = None
     ) -> Kernel:
-        includes = {one: _text(one) for one in ("token_scores.glsl", "store_token.glsl")}
-        return Kernel(_text(f"{file}.comp"), self.context, name or file, macros, includes=includes)
+        includes = {include: _read_shader(include) for include in ("token_scores.glsl", "store_token.glsl")}
+        return Kernel(_read_shader(f"{file}.comp"), self.context, name or file, macros, includes=includes)
 
     @functools.cached_property
-    def append(self) -> Kernel:
-        return Kernel(_text("append_kv.comp"), self.context, "append", {"WORDS": 0})
+    def append_kernel(self) -> Kernel:
+        return Kernel(_read_shader("append_kv.comp"), self.context, "append_kv", {"AS_UINT32": 0})
 
     @functools.cached_property
-    def append_words(self) -> Kernel:
-        return Kernel(_text("append_kv.comp"), self.context, "append_words", {"WORDS": 1})
+    def append_uint32_kernel(self) -> Kernel:
+        return Kernel(_read_shader("append_kv.comp"), self.context, "append_kv_uint32", {"AS_UINT32": 1})
 
-    def new_words(self, batch: int) -> Words:
-        return Words(self.context, batch, self.words, self.roomy, self.logits_dtype)
+    def new_batch_state(self, batch: int) -> BatchState:
+        return BatchState(self.context, batch, self.vocab_size, self.decoder_recipe, self.logits_dtype)
 
-    def new_caches(self, batch: int, room: int) -> Caches:
-        return Caches(self.context, self.roomy.caches, batch, room)
+    def new_caches(self, batch: int, capacity: int) -> KvCaches:
+        return KvCaches(self.context, self.decoder_recipe.caches, batch, capacity)
 
-    def grown(self, caches: Caches, room: int, used: int) -> Caches:
+    def grow(self, caches: KvCaches, capacity: int, num_used: int) -> KvCaches:
         """Return caches with a larger capacity; the rows in use are copied once."""
-        made = self.new_caches(caches.batch, room)
-        if used > 0:
+        larger = self.new_caches(caches.batch, capacity)
+        if num_used > 0:
             commands = CommandList(self.context)
             begin = _pumice.empty([caches.batch, 2], "uint32", self.context)
             begin.fill(0)
-            self._record_all(commands, caches, made, used, begin)
+            self._record_append_all(commands, caches, larger, num_used, begin)
             commands.commit()
             commands.exec().wait()
-        return made
+        return larger
 
-    def _operator(self, batch: int, rows: int, wanted: int, room: int) -> CompiledOperator:
-        return self.program.compiled(self.roomy.shapes(batch, rows, wanted, room))
+    def _compile_operator(self, batch: int, seq_len: int, num_logits: int, capacity: int) -> CompiledOperator:
+        return self.program.compiled(self.decoder_recipe.input_shapes(batch, seq_len, num_logits, capacity))
 
     def record(
         self,
-        caches: Caches,
-        words: Words,
+        caches: KvCaches,
+        state: BatchState,
         inputs: tuple[Tensor, Tensor],
         logits: Tensor,
-        choose: Way | None,
+        sampling_mode: SamplingMode | None,
         profile: bool = False,
-    ) -> Recorded:
+    ) -> RecordedRun:
         """Record a run of the decoder that appends its rows to the caches. inputs: tensors with the input_ids and the requested positions.
 
-        choose: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile: time
-        each dispatch.
+        sampling_mode: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile:
+        time each dispatch.
         """
-        ids, wanted = inputs
-        batch, rows = ids.desc.shape
-        operator = self._operator(batch, rows, wanted.desc.shape[1], caches.room)
+        input_ids, positions = inputs
+        batch, seq_len = input_ids.desc.shape
+        operator = self._compile_operator(batch, seq_len, positions.desc.shape[1], caches.capacity)
         table, commands = BindingTable(operator), CommandList(self.context)
-        made = self.new_caches(batch, rows) if self.roomy.is_apart else caches
-        bound = {self.roomy.words: ids, PAST: words.past, WANTED: wanted, self.roomy.logits: logits}
-        for one, cache, output in zip(self.roomy.caches, caches.tensors, made.tensors, strict=True):
-            bound |= {one.name: cache, one.output: output}
-        for names, scales, output in zip(self.roomy.scales, caches.scales, made.scales, strict=True):
+        updated = self.new_caches(batch, seq_len) if self.decoder_recipe.outputs_new_rows else caches
+        bound = {
+            self.decoder_recipe.input_ids: input_ids,
+            PAST_LENGTHS: state.past,
+            LOGIT_POSITIONS: positions,
+            self.decoder_recipe.logits: logits,
+        }
+        for spec, cache, output in zip(self.decoder_recipe.caches, caches.tensors, updated.tensors, strict=True):
+            bound |= {spec.name: cache, spec.output: output}
+        for names, scales, output in zip(self.decoder_recipe.scales, caches.scales, updated.scales, strict=True):
             bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
-        arena = words.arena(needs.temporary_bytes)
+        arena = state.arena(needs.temporary_bytes)
         if arena is not None:
             table.bind_temporary(arena)
         if needs.persistent_bytes:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
-        if self.roomy.is_apart:
-            self._record_all(commands, made, caches, rows, words.past_words)
-        if choose:
-            self._record_choice(commands, words.chooser(wanted.desc.shape[1]), choose, advance=1)
+        if self.decoder_recipe.outputs_new_rows:
+            self._record_append_all(commands, updated, caches, seq_len, state.past_uint32)
+        if sampling_mode:
+            self._record_sampling(commands, state.positions_state(positions.desc.shape[1]), sampling_mode, advance=1)
         commands.commit(profile=profile)
-        return Recorded(commands, logits, arena, (table, made, caches, words, inputs))
+        return RecordedRun(commands, logits, arena, (table, updated, caches, state, inputs))
 
-    def _record_all(self, commands: CommandList, made: Caches, caches: Caches, count: int, past: Tensor) -> None:
+    def _record_append_all(
+        self, commands: CommandList, src_caches: KvCaches, caches: KvCaches, count: int, past: Tensor
+    ) -> None:
         """Record a copy of the first `count` rows of all caches and scales into other caches, from row `past` on."""
-        pairs = [*zip(made.words, caches.words, strict=True), *zip(made.scales, caches.scales, strict=True)]
-        for one, other in pairs:
-            self._record_rows(commands, (one, other), count, past)
+        pairs = [
+            *zip(src_caches.copy_views, caches.copy_views, strict=True),
+            *zip(src_caches.scales, caches.scales, strict=True),
+        ]
+        for src, dst in pairs:
+            self._record_append(commands, (src, dst), count, past)
 
-    def _record_rows(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
+    def _record_append(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
         """Record a copy of the first `count` rows of one tensor into a cache or its scales, from row `past` on."""
         source, cache = tensors
         batch, heads, stride, size = (*source.desc.shape, 1)[:4]
-        numbers = {"heads": heads, "count": count, "stride": stride, "room": cache.desc.shape[2], "size": size}
+        push_constants = {
+            "heads": heads,
+            "count": count,
+            "stride": stride,
+            "capacity": cache.desc.shape[2],
+            "size": size,
+        }
         elements = batch * heads * count * size
-        kernel = self.append_words if cache.desc.dtype == "uint32" else self.append
-        bound = kernel.bind(rows=source, cache=cache, past=past, elements=elements, threads=elements, **numbers)
+        kernel = self.append_uint32_kernel if cache.desc.dtype == "uint32" else self.append_kernel
+        bound = kernel.bind(src=source, cache=cache, past=past, elements=elements, threads=elements, **push_constants)
         commands.dispatch(bound)
 
-    def _record_choice(self, commands: CommandList, words: Words, way: Way, advance: int) -> None:
-        tensors = {"logits": words.logits, "seen": words.seen, "settings": words.settings, "best": words.best}
-        taken = {"past": words.past_words, "chosen": words.ids_words, "ring": words.ring}
-        numbers = {"words": self.words, "images": words.batch, "stretches": words.stretches}
-        ahead = {"slots": SLOTS, "advance": advance}
-        if way == "greedy":
-            groups = (words.stretches, words.batch, 1)
-            tensors |= taken | {"arrived": words.arrived}
-            commands.dispatch(self.greedy.bind(**tensors, **numbers, **ahead, groups=groups))
+    def _record_sampling(self, commands: CommandList, state: BatchState, mode: SamplingMode, advance: int) -> None:
+        tensors = {
+            "logits": state.logits,
+            "token_bitmask": state.token_bitmask,
+            "sampling_params": state.sampling_params,
+            "best": state.best,
+        }
+        token_outputs = {"past": state.past_uint32, "next_input_ids": state.input_ids_uint32, "ring": state.ring}
+        push_constants = {"vocab_size": self.vocab_size, "batch": state.batch, "num_chunks": state.num_chunks}
+        ring_position = {"slots": RING_SLOTS, "advance": advance}
+        if mode == "greedy":
+            groups = (state.num_chunks, state.batch, 1)
+            tensors |= token_outputs | {"finished_groups": state.finished_groups}
+            commands.dispatch(self.greedy_kernel.bind(**tensors, **push_constants, **ring_position, groups=groups))
             return
-        commands.dispatch(self.likeliest.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
-        tensors |= {"candidates": words.candidates, "counts": words.counts}
-        commands.dispatch(self.candidates.bind(**tensors, **numbers, groups=(words.stretches, words.batch, 1)))
-        tensors |= taken
-        commands.dispatch(self.sampling.bind(**tensors, **numbers, **ahead, groups=(words.batch, 1, 1)))
+        commands.dispatch(
+            self.argmax_kernel.bind(**tensors, **push_constants, groups=(state.num_chunks, state.batch, 1))
+        )
+        tensors |= {"candidates": state.candidates, "counts": state.counts}
+        commands.dispatch(
+            self.candidates_kernel.bind(**tensors, **push_constants, groups=(state.num_chunks, state.batch, 1))
+        )
+        tensors |= token_outputs
+        commands.dispatch(
+            self.sampling_kernel.bind(**tensors, **push_constants, **ring_position, groups=(state.batch, 1, 1))
+        )
 
-    def record_choice(self, words: Words, way: Way) -> CommandList:
+    def record_sampling(self, state: BatchState, mode: SamplingMode) -> CommandList:
         """Return a command list that samples the next token from existing logits without advancing the cache length."""
         commands = CommandList(self.context)
-        self._record_choice(commands, words, way, advance=0)
+        self._record_sampling(commands, state, mode, advance=0)
         commands.commit()
         return commands
 
 
-def settings_of(choices: Sequence[Choice], firsts: Sequence[int]) -> Array:
-    """Return the sampling kernel's settings as bytes. firsts: the prompt length of each sequence."""
-    made = np.zeros(len(choices), _SETTING)
-    for one, choice, first in zip(made, choices, firsts, strict=True):
-        one["temperature"], one["top_p"], one["penalty"] = choice.temperature, choice.top_p, choice.penalty
-        one["top_k"] = choice.top_k
-        one["seed"] = choice.seed & 0xFFFFFFFF, choice.seed >> 32
-        one["first"] = first
-    return made.view(np.uint8)
+def pack_sampling_params(sampling_params: Sequence[SamplingParams], prompt_lengths: Sequence[int]) -> Array:
+    """Return the sampling kernel's settings as bytes. prompt_lengths: the prompt length of each sequence."""
+    packed = np.zeros(len(sampling_params), _PARAMS_DTYPE)
+    for entry, params, prompt_length in zip(packed, sampling_params, prompt_lengths, strict=True):
+        entry["temperature"], entry["top_p"], entry["penalty"] = params.temperature, params.top_p, params.penalty
+        entry["top_k"] = params.top_k
+        entry["seed"] = params.seed & 0xFFFFFFFF, params.seed >> 32
+        entry["prompt_length"] = prompt_length
+    return packed.view(np.uint8)
 
 
-def seen_of(tokens: Sequence[Sequence[int]], words: int) -> Array:
+def make_token_bitmask(tokens: Sequence[Sequence[int]], vocab_size: int) -> Array:
     """Return, for each sequence, a bitmask over the vocabulary with the sequence's tokens set."""
-    seen = np.zeros((len(tokens), (words + 31) // 32), np.uint32)
-    for row, given in zip(seen, tokens, strict=True):
-        places = np.unique(np.array(given, np.int64))
-        np.bitwise_or.at(row, places // 32, np.uint32(1) << (places % 32).astype(np.uint32))
-    return seen
+    token_bitmask = np.zeros((len(tokens), (vocab_size + 31) // 32), np.uint32)
+    for bitmask, sequence in zip(token_bitmask, tokens, strict=True):
+        token_ids = np.unique(np.array(sequence, np.int64))
+        np.bitwise_or.at(bitmask, token_ids // 32, np.uint32(1) << (token_ids % 32).astype(np.uint32))
+    return token_bitmask
 
 
-class Seen:
+class TokenBitmask:
     """The token bitmask of a text that only grows between calls; updates cost only the new tokens."""
 
-    def __init__(self, tokens: Sequence[int], words: int) -> None:
-        self._bits, self._known = seen_of([tokens], words), len(tokens)
+    def __init__(self, tokens: Sequence[int], vocab_size: int) -> None:
+        self._bits, self._num_tokens = make_token_bitmask([tokens], vocab_size), len(tokens)
 
-    def rows(self, tokens: Sequence[int], proposed: Sequence[int], rows: int) -> Array:
-        """Return the bitmask for each of `rows` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens before it.
-        Return the bitmask for each of `rows` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens before it."""
-        for token in tokens[self._known :]:
+    def for_positions(self, tokens: Sequence[int], draft_tokens: Sequence[int], num_positions: int) -> Array:
+        """Return the bitmask for each of `num_positions` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens
+        before it.
+        """
+        for token in tokens[self._num_tokens :]:
             self._bits[0, token // 32] |= np.uint32(1 << token % 32)
-        self._known = len(tokens)
-        made = np.tile(self._bits, (rows, 1))
-        for i, token in enumerate(proposed[: rows - 1]):
-            made[i + 1 :, token // 32] |= np.uint32(1 << token % 32)
-        return made
+        self._num_tokens = len(tokens)
+        bitmasks = np.tile(self._bits, (num_positions, 1))
+        for i, token in enumerate(draft_tokens[: num_positions - 1]):
+            bitmasks[i + 1 :, token // 32] |= np.uint32(1 << token % 32)
+        return bitmasks
 
 
-def bucket_of(count: int, room: int) -> int:
+def choose_prefill_chunk(count: int, capacity: int) -> int:
     """Return the prefill chunk size for `count` tokens: the smallest that holds them, unless it exceeds both twice `count` and 128."""
     if count == 1:
         return 1
-    fitting = [one for one in _BUCKETS if one <= room] or [1]
-    above = next((one for one in fitting if one >= count), None)
-    if above is not None and above <= max(2 * count, _FEW):
+    chunks = [chunk for chunk in _PREFILL_CHUNKS if chunk <= capacity] or [1]
+    above = next((chunk for chunk in chunks if chunk >= count), None)
+    if above is not None and above <= max(2 * count, _SMALL_CHUNK):
         return above
-    return max((one for one in fitting if one <= count), default=1)
+    return max((chunk for chunk in chunks if chunk <= count), default=1)

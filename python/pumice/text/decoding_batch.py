@@ -12,18 +12,30 @@ import pumice._pumice as _pumice
 
 from .._pumice import Buffer, CommandList, Error, StateError, Submission
 from ..base.element_types import Array
-from .decoder import SLOTS, Caches, Choice, Device, Recorded, Seen, Way, Words, bucket_of, seen_of, settings_of
+from .decoder import (
+    RING_SLOTS,
+    BatchState,
+    Decoder,
+    KvCaches,
+    RecordedRun,
+    SamplingMode,
+    SamplingParams,
+    TokenBitmask,
+    choose_prefill_chunk,
+    make_token_bitmask,
+    pack_sampling_params,
+)
 from .errors import ContextError
 
 if TYPE_CHECKING:
     from .speculation import Proposer
 
-_AHEAD = 4  # decode steps submitted ahead of the step that the host reads
-_LEAST_ROOM = 64
-_FIRST_ROOM = 512  # maximum extra capacity allocated with a prompt
-_NO_NUMBER = 0xFFFFFFFF  # sampling kernel's result if no logit is finite
+_STEPS_IN_FLIGHT = 4  # decode steps submitted ahead of the step that the host reads
+_MIN_CAPACITY = 64
+_MAX_EXTRA_CAPACITY = 512  # maximum extra capacity allocated with a prompt
+_NO_TOKEN = 0xFFFFFFFF  # sampling kernel's result if no logit is finite
 
-Choose = Callable[[Array, list[int]], int]
+ChooseToken = Callable[[Array, list[int]], int]
 
 
 class Timing(NamedTuple):
@@ -44,33 +56,33 @@ class Timing(NamedTuple):
         return (self.tokens - 1) / rest if self.tokens > 1 and rest > 0 else 0.0
 
 
-class Prompt(NamedTuple):
+class DecoderRun(NamedTuple):
     """A recorded prefill run, and its tensors for input_ids and requested positions."""
 
-    recorded: Recorded
-    ids: Any
-    wanted: Any
+    recorded: RecordedRun
+    input_ids: Any
+    logit_positions: Any
 
 
-class Rows:
+class DecodingBatch:
     """The texts in a batch. `tokens`: all tokens of each text, of which the caches hold the first `cached`."""
 
-    def __init__(self, device: Device, batch: int, context: int | None, said: str | None = None) -> None:
-        self.device, self.context = device, context
-        self._said = said  # what error messages call the text; None: its index
+    def __init__(self, decoder: Decoder, batch: int, context_length: int | None, label: str | None = None) -> None:
+        self.decoder, self.context_length = decoder, context_length
+        self._label = label  # what error messages call the text; None: its index
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
-        self.words: Words = device.new_words(batch)
-        self.caches: Caches | None = None
+        self.state: BatchState = decoder.new_batch_state(batch)
+        self.caches: KvCaches | None = None
         self.timing = Timing(0, 0.0, 0, 0.0)
-        self._recorded: dict[tuple[int, int, Way | None], Prompt] = {}
-        self._choices: dict[Way, CommandList] = {}
-        self._way: Way = "greedy"
-        self._runs: int | None = None  # model runs in a speculative turn
+        self._recorded: dict[tuple[int, int, SamplingMode | None], DecoderRun] = {}
+        self._sampling_commands: dict[SamplingMode, CommandList] = {}
+        self._sampling_mode: SamplingMode = "greedy"
+        self._num_runs: int | None = None  # model runs in a speculative turn
         self.closed = False
         # Whether all cache rows are finite; None: unknown until the logits of the last run are checked.
-        self._sound: bool | None = True
-        self.turn = 0  # incremented when tokens change, so that older streams notice
+        self._rows_finite: bool | None = True
+        self.revision = 0  # incremented when tokens change, so that older streams notice
 
     # ---- memory
 
@@ -78,306 +90,365 @@ class Rows:
         """Release the caches."""
         self._release()
         self.closed = True
-        self.turn += 1
+        self.revision += 1
 
     def _release(self) -> None:
         if self.caches is not None:
             self.caches.users -= 1
         self.caches = None
         self._recorded.clear()
-        self.words.drop_arena()
+        self.state.drop_arena()
 
-    def forked(self) -> Rows:
+    def make_fork(self) -> DecodingBatch:
         """Return a copy of the texts; the caches are shared until either continues."""
-        made = Rows(self.device, len(self.tokens), self.context)
-        made.tokens, made.cached = [list(one) for one in self.tokens], list(self.cached)
+        fork = DecodingBatch(self.decoder, len(self.tokens), self.context_length)
+        fork.tokens, fork.cached = [list(tokens) for tokens in self.tokens], list(self.cached)
         if self.caches is not None:
             self.caches.users += 1
-            made.caches = self.caches
-            made._sound = self._is_sound()
-        return made
+            fork.caches = self.caches
+            fork._rows_finite = self._check_rows_finite()
+        return fork
 
-    def take_back(self, kept: int) -> None:
-        """Truncate the text in a batch of one to its first `kept` tokens, whose rows stay in the caches.
+    def truncate(self, num_tokens: int) -> None:
+        """Truncate the text in a batch of one to its first `num_tokens` tokens, whose rows stay in the caches.
 
         Rows computed together with non-finite ones are recomputed: a row gives later ones zero weight, and zero times NaN is NaN. If the
         logits are finite, so are all rows, because each row attends to those before it.
         """
-        del self.tokens[0][kept:]
-        if kept >= self.cached[0]:
+        del self.tokens[0][num_tokens:]
+        if num_tokens >= self.cached[0]:
             return
-        is_sound = self._is_sound()
-        self.cached[0], self._sound = kept if is_sound else 0, True
+        rows_finite = self._check_rows_finite()
+        self.cached[0], self._rows_finite = num_tokens if rows_finite else 0, True
 
-    def _is_sound(self) -> bool:
-        if self._sound is None:
-            self._sound = not np.isnan(self.logits().astype(np.float32)).any()
-        return self._sound
+    def _check_rows_finite(self) -> bool:
+        if self._rows_finite is None:
+            self._rows_finite = not np.isnan(self.logits().astype(np.float32)).any()
+        return self._rows_finite
 
     def check_context(self, more: int) -> None:
         """Raise ContextError if a text plus `more` tokens exceeds the model's context."""
         longest = max(map(len, self.tokens))
-        if self.context is not None and longest + more > self.context:
-            what = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
+        if self.context_length is not None and longest + more > self.context_length:
+            actual = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
             raise ContextError(
-                f"expected at most {self.context} tokens (the model's context), given {what}", longest, self.context
+                f"expected at most {self.context_length} tokens (the model's context), given {actual}",
+                longest,
+                self.context_length,
             )
 
-    def make_room(self, rows: int) -> Caches:
+    def ensure_capacity(self, min_capacity: int) -> KvCaches:
         """Return exclusively owned caches of at least this capacity. Raise OutOfMemoryError, with unchanged state, if they do not fit."""
         caches = self.caches
-        if caches is not None and caches.room >= rows and caches.users == 1:
+        if caches is not None and caches.capacity >= min_capacity and caches.users == 1:
             return caches
-        room = max(_LEAST_ROOM, 1 << (rows - 1).bit_length())
-        if self.context is not None:
-            room = max(min(room, self.context), rows)
+        capacity = max(_MIN_CAPACITY, 1 << (min_capacity - 1).bit_length())
+        if self.context_length is not None:
+            capacity = max(min(capacity, self.context_length), min_capacity)
         if caches is None:
-            made = self.device.new_caches(len(self.tokens), room)
+            new_caches = self.decoder.new_caches(len(self.tokens), capacity)
         else:
-            made = self.device.grown(caches, max(room, caches.room), max(self.cached))
+            new_caches = self.decoder.grow(caches, max(capacity, caches.capacity), max(self.cached))
         self._recorded.clear()
-        self.caches = made  # set immediately, so that `cached` matches the caches even after an interruption
+        self.caches = new_caches  # set immediately, so that `cached` matches the caches even after an interruption
         if caches is not None:
             caches.users -= 1
-        return made
+        return new_caches
 
     # ---- runs
 
-    def _prompt(self, rows: int, wanted: int, choose: Way | None) -> Prompt:
-        """Return the recorded run of `rows` tokens that computes the logits of `wanted` positions."""
+    def _get_run(self, seq_len: int, num_logits: int, sampling_mode: SamplingMode | None) -> DecoderRun:
+        """Return the recorded run of `seq_len` tokens that computes the logits of `num_logits` positions."""
         assert self.caches is not None
-        key = rows, wanted, choose
+        key = seq_len, num_logits, sampling_mode
         if key not in self._recorded:
-            batch, context, words = len(self.tokens), self.device.context, self.words
-            ids = words.ids if rows == 1 else _pumice.empty([batch, rows], self.device.roomy.words_dtype, context)
-            places = words.first if wanted == 1 and rows == 1 else _pumice.empty([batch, wanted], "int64", context)
-            logits = words.logits
-            if wanted > 1 and choose:
-                logits = words.chooser(wanted).row_logits
-            elif wanted > 1:
-                logits = _pumice.empty([batch, wanted, self.device.words], self.device.logits_dtype, context)
-            recorded = self.device.record(self.caches, words, (ids, places), logits, choose)
+            batch, context, state = len(self.tokens), self.decoder.context, self.state
+            input_ids = (
+                state.input_ids
+                if seq_len == 1
+                else _pumice.empty([batch, seq_len], self.decoder.decoder_recipe.input_ids_dtype, context)
+            )
+            logit_positions = (
+                state.zero_positions
+                if num_logits == 1 and seq_len == 1
+                else _pumice.empty([batch, num_logits], "int64", context)
+            )
+            logits = state.logits
+            if num_logits > 1 and sampling_mode:
+                logits = state.positions_state(num_logits).position_logits
+            elif num_logits > 1:
+                logits = _pumice.empty([batch, num_logits, self.decoder.vocab_size], self.decoder.logits_dtype, context)
+            recorded = self.decoder.record(self.caches, state, (input_ids, logit_positions), logits, sampling_mode)
             if recorded.arena is not None:
-                self._drop_others(recorded.arena)
-            if places is not words.first:  # upload before storing the recording, so that an error leaves no partial one
-                places.upload(np.tile(np.arange(wanted, dtype=np.int64), (batch, 1)))
-            self._recorded[key] = Prompt(recorded, ids, places)
+                self._drop_stale_runs(recorded.arena)
+            if (
+                logit_positions is not state.zero_positions
+            ):  # upload before storing the recording, so that an error leaves no partial one
+                logit_positions.upload(np.tile(np.arange(num_logits, dtype=np.int64), (batch, 1)))
+            self._recorded[key] = DecoderRun(recorded, input_ids, logit_positions)
         return self._recorded[key]
 
-    def _drop_others(self, arena: Buffer) -> None:
+    def _drop_stale_runs(self, arena: Buffer) -> None:
         """Drop recordings that use another, smaller arena; they are recorded again when needed."""
-        others = [key for key, one in self._recorded.items() if one.recorded.arena not in (None, arena)]
-        for key in others:
+        stale = [key for key, run in self._recorded.items() if run.recorded.arena not in (None, arena)]
+        for key in stale:
             del self._recorded[key]
 
-    def read(self) -> int:
+    def prefill(self) -> int:
         """Prefill the tokens missing from the caches; the logits after each text's last token are then on the device.
 
         Return the number of tokens processed.
         """
-        lengths = [len(one) for one in self.tokens]
-        caches = self.make_room(max(lengths))
-        lacking = sum(length - cached for length, cached in zip(lengths, self.cached, strict=True))
+        lengths = [len(tokens) for tokens in self.tokens]
+        caches = self.ensure_capacity(max(lengths))
+        num_prefilled = sum(length - cached for length, cached in zip(lengths, self.cached, strict=True))
         while True:
             pending = max(length - cached for length, cached in zip(lengths, self.cached, strict=True))
-            rows = bucket_of(max(pending, 1), caches.room)
-            self._read_chunk(rows, lengths)
-            if self.cached == lengths and pending <= rows:
+            chunk = choose_prefill_chunk(max(pending, 1), caches.capacity)
+            self._prefill_chunk(chunk, lengths)
+            if self.cached == lengths and pending <= chunk:
                 break
-        self.words.past.upload(np.array(lengths, np.int64))
-        return lacking
+        self.state.past.upload(np.array(lengths, np.int64))
+        return num_prefilled
 
-    def _read_for(self, more: int) -> int:
+    def _prefill_with_headroom(self, more: int) -> int:
         """Prefill the missing tokens, with cache capacity for about `more` further tokens; the caches may still grow later."""
         longest = max(map(len, self.tokens))
-        rows = longest + min(more, _FIRST_ROOM)
-        self.make_room(rows if self.context is None else max(min(rows, self.context), longest))
-        return self.read()
+        needed = longest + min(more, _MAX_EXTRA_CAPACITY)
+        self.ensure_capacity(needed if self.context_length is None else max(min(needed, self.context_length), longest))
+        return self.prefill()
 
-    def _read_chunk(self, rows: int, lengths: list[int]) -> None:
-        """Run `rows` tokens of each text: the next ones, or the last ones if fewer remain."""
-        starts = [min(cached, max(length - rows, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
-        texts = zip(self.tokens, starts, strict=True)
-        ids = np.stack([self._words_of(tokens[start : start + rows], rows) for tokens, start in texts])
-        if self._sound:
-            self._sound = None
-        last = [min(length - 1 - start, rows - 1) for length, start in zip(lengths, starts, strict=True)]
-        prompt = self._prompt(rows, 1, None)
-        if prompt.wanted is not self.words.first:
-            prompt.wanted.upload(np.array(last, np.int64)[:, None])
-        self._run(prompt, ids, starts)
-        self.cached = [min(start + rows, length) for start, length in zip(starts, lengths, strict=True)]
+    def _prefill_chunk(self, chunk: int, lengths: list[int]) -> None:
+        """Run `chunk` tokens of each text: the next ones, or the last ones if fewer remain."""
+        starts = [min(cached, max(length - chunk, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
+        pairs = zip(self.tokens, starts, strict=True)
+        input_ids = np.stack([self._pad_input_ids(tokens[start : start + chunk], chunk) for tokens, start in pairs])
+        if self._rows_finite:
+            self._rows_finite = None
+        last = [min(length - 1 - start, chunk - 1) for length, start in zip(lengths, starts, strict=True)]
+        run = self._get_run(chunk, 1, None)
+        if run.logit_positions is not self.state.zero_positions:
+            run.logit_positions.upload(np.array(last, np.int64)[:, None])
+        self._submit_run(run, input_ids, starts)
+        self.cached = [min(start + chunk, length) for start, length in zip(starts, lengths, strict=True)]
 
-    def _words_of(self, tokens: Sequence[int], rows: int) -> Array:
+    def _pad_input_ids(self, tokens: Sequence[int], length: int) -> Array:
         """Return the tokens as input_ids, padded by repeating the last one, because another token's keys might not be finite."""
-        made = np.zeros(rows, self.device.roomy.words_dtype)
-        made[: len(tokens)] = tokens
-        made[len(tokens) :] = tokens[-1:] or 0
-        return made
+        padded = np.zeros(length, self.decoder.decoder_recipe.input_ids_dtype)
+        padded[: len(tokens)] = tokens
+        padded[len(tokens) :] = tokens[-1:] or 0
+        return padded
 
-    def _run(self, prompt: Prompt, ids: Array, starts: Sequence[int]) -> Submission:
+    def _submit_run(self, run: DecoderRun, input_ids: Array, starts: Sequence[int]) -> Submission:
         """Run these input_ids; `starts` are the cache lengths before the run."""
-        prompt.ids.upload(ids)
-        self.words.past.upload(np.array(starts, np.int64))
-        return prompt.recorded.run()
+        run.input_ids.upload(input_ids)
+        self.state.past.upload(np.array(starts, np.int64))
+        return run.recorded.run()
 
-    def all_logits(self, tokens: Sequence[int]) -> Array:
+    def compute_all_logits(self, tokens: Sequence[int]) -> Array:
         """Return the logits after each token, [tokens, vocab_size]. Only for a batch of one without tokens."""
-        caches = self.make_room(len(tokens))
-        rows = bucket_of(len(tokens), caches.room)
-        found = np.empty((len(tokens), self.device.words), self.words.logits.desc.dtype)
-        for begin in range(0, len(tokens), rows):
-            start = min(begin, max(len(tokens) - rows, 0))
-            part = tokens[start : start + rows]
-            prompt = self._prompt(rows, rows, None)
-            self._run(prompt, self._words_of(part, rows)[None], [start])
-            found[start : start + len(part)] = prompt.recorded.logits.numpy()[0, : len(part)]
-        return found
+        caches = self.ensure_capacity(len(tokens))
+        chunk = choose_prefill_chunk(len(tokens), caches.capacity)
+        logits = np.empty((len(tokens), self.decoder.vocab_size), self.state.logits.desc.dtype)
+        for begin in range(0, len(tokens), chunk):
+            start = min(begin, max(len(tokens) - chunk, 0))
+            chunk_tokens = tokens[start : start + chunk]
+            run = self._get_run(chunk, chunk, None)
+            self._submit_run(run, self._pad_input_ids(chunk_tokens, chunk)[None], [start])
+            logits[start : start + len(chunk_tokens)] = run.recorded.logits.numpy()[0, : len(chunk_tokens)]
+        return logits
 
     def logits(self) -> Array:
         """Return the logits of the last run, [batch, vocab_size]."""
-        return np.asarray(self.words.logits.numpy()[:, 0])
+        return np.asarray(self.state.logits.numpy()[:, 0])
 
     # ---- tokens
 
-    def chosen(self, choices: Sequence[Choice], most: int, seen: Array | None = None) -> Iterator[list[int]]:
-        """Generate at most `most` tokens per text; yield those of each step, a few steps behind the device.
+    def generate(
+        self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None = None
+    ) -> Iterator[list[int]]:
+        """Generate at most `max_tokens` tokens per text; yield those of each step, a few steps behind the device.
 
-        The caller adds tokens with `keep`. seen: token bitmask of the texts, if known. Raise Error if a text has no finite logit.
+        The caller adds tokens with `append_token`. token_bitmask: token bitmask of the texts, if known. Raise Error if a text has no
+        finite logit.
         """
         began = time.perf_counter()
-        yield from self._timed(began, self._read_for(most), self._choosing(choices, most, seen))
+        yield from self._with_timing(
+            began,
+            self._prefill_with_headroom(max_tokens),
+            self._sampling_steps(sampling_params, max_tokens, token_bitmask),
+        )
 
-    def _timed(self, began: float, lacking: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
+    def _with_timing(self, began: float, num_prefilled: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
         """Yield the tokens of each step and update `timing`. Raise StateError if the texts were changed elsewhere."""
-        self.turn += 1
-        self._runs = None
-        turn, first_seconds = self.turn, 0.0
+        self.revision += 1
+        self._num_runs = None
+        revision, first_seconds = self.revision, 0.0
         for number, tokens in enumerate(steps):
             now = time.perf_counter() - began
             first_seconds = first_seconds or now
-            self.timing = Timing(lacking, first_seconds, number + 1, now, number if self._runs is None else self._runs)
+            self.timing = Timing(
+                num_prefilled, first_seconds, number + 1, now, number if self._num_runs is None else self._num_runs
+            )
             yield tokens
-            if turn != self.turn:
+            if revision != self.revision:
                 raise StateError("this session has gone on with another text since this stream began")
 
-    def _choosing(self, choices: Sequence[Choice], most: int, seen: Array | None) -> Iterator[list[int]]:
-        firsts = [len(one) for one in self.tokens]
+    def _sampling_steps(
+        self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None
+    ) -> Iterator[list[int]]:
+        prompt_lengths = [len(tokens) for tokens in self.tokens]
         submissions: dict[int, Submission] = {}
-        self._begin_choices(choices, firsts, seen)
-        for step in range(most):
-            while len(submissions) < _AHEAD and step + len(submissions) < most:
+        self._upload_sampling_params(sampling_params, prompt_lengths, token_bitmask)
+        for step in range(max_tokens):
+            while len(submissions) < _STEPS_IN_FLIGHT and step + len(submissions) < max_tokens:
                 number = step + len(submissions)
-                if number > 0 and not self._has_room(max(firsts) + number) and submissions:
+                if number > 0 and not self._has_capacity(max(prompt_lengths) + number) and submissions:
                     break  # pending runs must finish before the caches grow
                 submissions[number] = self._submit(
-                    number, max(firsts) + number, min(most - number, max(firsts) + number)
+                    number, max(prompt_lengths) + number, min(max_tokens - number, max(prompt_lengths) + number)
                 )
             submissions.pop(step).wait()
-            tokens = [int(one) for one in self.words.numbers[step % SLOTS]]
-            for text, token in enumerate(tokens):
-                self._check_chosen(text, token)
+            tokens = [int(token) for token in self.state.sampled_tokens[step % RING_SLOTS]]
+            for index, token in enumerate(tokens):
+                self._check_sampled(index, token)
             yield tokens
 
-    def _check_chosen(self, text: int, token: int) -> None:
-        self._sound = token != _NO_NUMBER and self._sound is not False
-        if token == _NO_NUMBER:
-            raise Error(f"{self._said or f'text {text}'}: expected a finite number among the logits, given none")
+    def _check_sampled(self, index: int, token: int) -> None:
+        self._rows_finite = token != _NO_TOKEN and self._rows_finite is not False
+        if token == _NO_TOKEN:
+            raise Error(f"{self._label or f'text {index}'}: expected a finite number among the logits, given none")
 
-    def keep(self, text: int, token: int) -> None:
+    def append_token(self, index: int, token: int) -> None:
         """Append a generated token to a text; the caches hold all tokens before it."""
-        self.cached[text] = len(self.tokens[text])
-        self.tokens[text].append(token)
+        self.cached[index] = len(self.tokens[index])
+        self.tokens[index].append(token)
 
-    def _begin_choices(self, choices: Sequence[Choice], firsts: Sequence[int], seen: Array | None) -> None:
-        self.words.settings.upload(settings_of(choices, firsts))
-        self._way = "drawn" if any(choice.temperature > 0 for choice in choices) else "greedy"
-        if any(choice.penalty != 1 for choice in choices):
-            self.words.seen.upload(seen_of(self.tokens, self.device.words) if seen is None else seen)
+    def _upload_sampling_params(
+        self, sampling_params: Sequence[SamplingParams], prompt_lengths: Sequence[int], token_bitmask: Array | None
+    ) -> None:
+        self.state.sampling_params.upload(pack_sampling_params(sampling_params, prompt_lengths))
+        self._sampling_mode = "random" if any(params.temperature > 0 for params in sampling_params) else "greedy"
+        if any(params.penalty != 1 for params in sampling_params):
+            self.state.token_bitmask.upload(
+                make_token_bitmask(self.tokens, self.decoder.vocab_size) if token_bitmask is None else token_bitmask
+            )
 
-    def _has_room(self, rows: int) -> bool:
-        return self.caches is not None and self.caches.users == 1 and self.caches.room >= rows
+    def _has_capacity(self, length: int) -> bool:
+        return self.caches is not None and self.caches.users == 1 and self.caches.capacity >= length
 
-    def _submit(self, number: int, rows: int, more: int) -> Submission:
-        """Submit step `number`, which needs caches of `rows` rows; `more`: extra steps to allocate for if they grow."""
+    def _submit(self, number: int, length: int, more: int) -> Submission:
+        """Submit step `number`, which needs caches of `length` rows; `more`: extra steps to allocate for if they grow."""
         if number == 0:
-            if self._way not in self._choices:
-                self._choices[self._way] = self.device.record_choice(self.words, self._way)
-            return self._choices[self._way].exec()
-        self._room_for(rows, more)
-        return self._prompt(1, 1, self._way).recorded.run()
+            if self._sampling_mode not in self._sampling_commands:
+                self._sampling_commands[self._sampling_mode] = self.decoder.record_sampling(
+                    self.state, self._sampling_mode
+                )
+            return self._sampling_commands[self._sampling_mode].exec()
+        self._grow_for(length, more)
+        return self._get_run(1, 1, self._sampling_mode).recorded.run()
 
-    def _room_for(self, rows: int, more: int) -> None:
-        """Grow the caches if they cannot hold `rows` rows; then also allocate for `more` rows."""
-        if not self._has_room(rows):
-            most = rows + more
-            self.make_room(most if self.context is None else max(min(most, self.context), rows))
+    def _grow_for(self, length: int, more: int) -> None:
+        """Grow the caches if they cannot hold `length` rows; then also allocate for `more` rows."""
+        if not self._has_capacity(length):
+            target = length + more
+            self.ensure_capacity(
+                target if self.context_length is None else max(min(target, self.context_length), length)
+            )
 
-    def speculated(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
-        """Generate tokens of one text like `chosen`, verifying up to `width` draft tokens per run.
+    def generate_speculative(
+        self, params: SamplingParams, max_tokens: int, proposer: Proposer, width: int
+    ) -> Iterator[list[int]]:
+        """Generate tokens of one text like `generate`, verifying up to `width` draft tokens per run.
 
         A draft token is accepted if it equals the sampled token, which depends only on the seed, the position and the text.
         """
         began = time.perf_counter()
-        yield from self._timed(began, self._read_for(most), self._speculating(choice, most, proposer, width))
+        yield from self._with_timing(
+            began, self._prefill_with_headroom(max_tokens), self._speculative_steps(params, max_tokens, proposer, width)
+        )
 
-    def _speculating(self, choice: Choice, most: int, proposer: Proposer, width: int) -> Iterator[list[int]]:
-        first, made = len(self.tokens[0]), 0
-        if most <= 0:
+    def _speculative_steps(
+        self, params: SamplingParams, max_tokens: int, proposer: Proposer, width: int
+    ) -> Iterator[list[int]]:
+        prompt_length, num_generated = len(self.tokens[0]), 0
+        if max_tokens <= 0:
             return
-        seen = None if choice.penalty == 1 else Seen(self.tokens[0], self.device.words)
-        self._begin_choices([choice], [first], None if seen is None else seen.rows(self.tokens[0], [], 1))
-        chooser = self.words.chooser(width + 1)
-        chooser.settings.upload(settings_of([choice] * (width + 1), [first] * (width + 1)))
-        self._runs = 0
-        self._submit(0, first, most).wait()
-        found = [int(self.words.numbers[0, 0])]
+        token_bitmask = None if params.penalty == 1 else TokenBitmask(self.tokens[0], self.decoder.vocab_size)
+        self._upload_sampling_params(
+            [params],
+            [prompt_length],
+            None if token_bitmask is None else token_bitmask.for_positions(self.tokens[0], [], 1),
+        )
+        positions_state = self.state.positions_state(width + 1)
+        positions_state.sampling_params.upload(
+            pack_sampling_params([params] * (width + 1), [prompt_length] * (width + 1))
+        )
+        self._num_runs = 0
+        self._submit(0, prompt_length, max_tokens).wait()
+        accepted = [int(self.state.sampled_tokens[0, 0])]
         while True:
-            for token in found:
-                self._check_chosen(0, token)
+            for token in accepted:
+                self._check_sampled(0, token)
                 yield [token]
-                made += 1
-                if made >= most:
+                num_generated += 1
+                if num_generated >= max_tokens:
                     return
             tokens = self.tokens[0]
-            proposed = proposer.propose(tokens, min(width, most - made - 1)) if most - made > 1 else []
-            found = self._checked(seen, proposed, width, first, most - made)
-            self._runs += 1
+            draft_tokens = (
+                proposer.propose(tokens, min(width, max_tokens - num_generated - 1))
+                if max_tokens - num_generated > 1
+                else []
+            )
+            accepted = self._verify_draft(token_bitmask, draft_tokens, width, prompt_length, max_tokens - num_generated)
+            self._num_runs += 1
 
-    def _checked(self, seen: Seen | None, proposed: list[int], width: int, first: int, more: int) -> list[int]:
+    def _verify_draft(
+        self, token_bitmask: TokenBitmask | None, draft_tokens: list[int], width: int, prompt_length: int, more: int
+    ) -> list[int]:
         """Run the last token and the draft tokens; return the accepted tokens and the one sampled after them."""
         tokens, count = self.tokens[0], len(self.tokens[0])
-        is_wide = bool(proposed) and (self.context is None or count + width <= self.context)
-        rows = width + 1 if is_wide else 1
-        self._room_for(count - 1 + rows, more)
-        run, chooser = self._prompt(rows, rows, self._way), self.words.chooser(rows)
-        ids = self._words_of([tokens[-1], *proposed[: rows - 1]], rows)[None]
-        if is_wide:
-            chooser.past.upload(np.arange(count - 1, count - 1 + rows, dtype=np.int64))
-        if seen is not None:
-            chooser.seen.upload(seen.rows(tokens, proposed, rows))
-        self._run(run, ids, [count - 1]).wait()
-        chosen = [int(chooser.numbers[(count + i - first) % SLOTS, i]) for i in range(rows)]
-        right = 0
-        while right < len(proposed) and is_wide and chosen[right] == proposed[right]:
-            right += 1
-        if is_wide and chosen[right] == _NO_NUMBER:  # a draft token may have caused the non-finite logits
-            return self._checked(seen, [], width, first, more)
-        return chosen[: right + 1]
+        has_draft = bool(draft_tokens) and (self.context_length is None or count + width <= self.context_length)
+        seq_len = width + 1 if has_draft else 1
+        self._grow_for(count - 1 + seq_len, more)
+        run, positions_state = self._get_run(seq_len, seq_len, self._sampling_mode), self.state.positions_state(seq_len)
+        input_ids = self._pad_input_ids([tokens[-1], *draft_tokens[: seq_len - 1]], seq_len)[None]
+        if has_draft:
+            positions_state.past.upload(np.arange(count - 1, count - 1 + seq_len, dtype=np.int64))
+        if token_bitmask is not None:
+            positions_state.token_bitmask.upload(token_bitmask.for_positions(tokens, draft_tokens, seq_len))
+        self._submit_run(run, input_ids, [count - 1]).wait()
+        sampled = [
+            int(positions_state.sampled_tokens[(count + i - prompt_length) % RING_SLOTS, i]) for i in range(seq_len)
+        ]
+        num_accepted = 0
+        while num_accepted < len(draft_tokens) and has_draft and sampled[num_accepted] == draft_tokens[num_accepted]:
+            num_accepted += 1
+        if has_draft and sampled[num_accepted] == _NO_TOKEN:  # a draft token may have caused the non-finite logits
+            return self._verify_draft(token_bitmask, [], width, prompt_length, more)
+        return sampled[: num_accepted + 1]
 
-    def called(self, choose: Choose, most: int) -> Iterator[list[int]]:
-        """Generate tokens like `chosen`, each by calling `choose` with the logits and the tokens so far."""
+    def generate_with_callback(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:
+        """Generate tokens like `generate`, each by calling `choose` with the logits and the tokens so far."""
         began = time.perf_counter()
-        yield from self._timed(began, self._read_for(most), self._calling(choose, most))
+        yield from self._with_timing(
+            began, self._prefill_with_headroom(max_tokens), self._callback_steps(choose, max_tokens)
+        )
 
-    def _calling(self, choose: Choose, most: int) -> Iterator[list[int]]:
-        for step in range(most):
+    def _callback_steps(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:
+        for step in range(max_tokens):
             if step > 0:
-                self.read()
-            yield [self._called(choose, row, text) for row, text in zip(self.logits(), self.tokens, strict=True)]
+                self.prefill()
+            yield [
+                self._call_choose(choose, row, tokens) for row, tokens in zip(self.logits(), self.tokens, strict=True)
+            ]
 
-    def _called(self, choose: Choose, logits: Array, tokens: list[int]) -> int:
+    def _call_choose(self, choose: ChooseToken, logits: Array, tokens: list[int]) -> int:
         token = choose(logits, list(tokens))
-        if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < self.device.words:
-            raise Error(f"choose: expected a token from 0 to {self.device.words - 1}, given {token!r:.100}")
+        if (
+            isinstance(token, bool)
+            or not isinstance(token, int | np.integer)
+            or not 0 <= token < self.decoder.vocab_size
+        ):
+            raise Error(f"choose: expected a token from 0 to {self.decoder.vocab_size - 1}, given {token!r:.100}")
         return int(token)

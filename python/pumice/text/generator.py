@@ -14,49 +14,49 @@ from .._pumice import Context, Program, StateError
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
-from ..base.precision_argument import checked_precision
-from ..device.context import checked_context, default_context
-from ..importer.load import graph_of, load_recipe
-from .decoder_recipe import RoomyRecipe, own_precision
+from ..base.precision_argument import check_precision
+from ..device.context import default_context, validate_context
+from ..importer.load import build_recipe_graph, load_recipe
 from .chat import ChatTemplate, Message
-from .decoder import Choice, Device
+from .decoder import Decoder, SamplingParams
+from .decoder_recipe import DecoderRecipe, exported_precision
+from .decoding_batch import ChooseToken, DecodingBatch, Timing
 from .errors import FolderError
 from .model_folder import Path, read_folder
-from .static_kv_cache import INT8, STORED, in_room
-from .decoding_batch import Choose, Rows, Timing
-from .speculation import MOST_WIDTH, Proposer, check_decoder, check_speculation, proposer_of
-from .tokenization import Pieces, Tokens
+from .speculation import MAX_DRAFT_TOKENS, Proposer, check_draft, check_speculation, make_proposer
+from .static_kv_cache import CACHE_DTYPES, INT8, to_static_kv_cache
+from .tokenization import FolderTokenizer, StreamingDetokenizer
 
-_MOST_SEED = 1 << 64
-_WIDTH = 3  # default number of draft tokens
+_MAX_SEED = 1 << 64
+_DEFAULT_DRAFT_TOKENS = 3  # default number of draft tokens
 
 
-class Options(NamedTuple):
+class ValidatedOptions(NamedTuple):
     """Validated generation options."""
 
     max_tokens: int
-    choices: list[Choice]
+    sampling_params: list[SamplingParams]
     stop: tuple[str, ...]
-    choose: Choose | None
+    choose: ChooseToken | None
     speculate: Generator | str | None
     width: int
 
 
-def _number(name: str, value: Any, least: float, most: float, what: str) -> float:
+def _check_number(name: str, value: Any, min_value: float, max_value: float, expected: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most:  # NaN fails as well
-        raise InputError(f"{name}: expected {what}, given {value!r:.100}")
+    if not is_number or not min_value <= value <= max_value:  # NaN fails as well
+        raise InputError(f"{name}: expected {expected}, given {value!r:.100}")
     return float(value)
 
 
-def _whole(name: str, value: Any, least: int, most: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise InputError(f"{name}: expected {what}, given {value!r:.100}")
+def _check_integer(name: str, value: Any, min_value: int, max_value: int, expected: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not min_value <= value <= max_value:
+        raise InputError(f"{name}: expected {expected}, given {value!r:.100}")
     return int(value)
 
 
 @dataclass(frozen=True)
-class Asked:
+class GenerationOptions:
     """Generation options as passed by the caller; Generator describes them."""
 
     max_tokens: int = 128
@@ -66,74 +66,77 @@ class Asked:
     repetition_penalty: float = 1.0
     seed: int | Sequence[int] | None = None
     stop: str | Sequence[str] = ()
-    choose: Choose | None = None
+    choose: ChooseToken | None = None
     speculate: Generator | str | None = None
     width: int | None = None
 
-    def checked(self, texts: int) -> Options:
+    def validate(self, batch: int) -> ValidatedOptions:
         """Return the validated options for this many texts. Raise InputError naming the invalid one."""
-        most = _whole("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
-        _number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
+        max_tokens = _check_integer("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
+        _check_number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
         if 0 < self.temperature < 1e-4:
-            what = "0, for the likeliest token, or at least 0.0001"
-            raise InputError(f"temperature: expected {what}, given {self.temperature!r}")
-        top_k = _whole("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
-        if not _number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
+            expected = "0, for the likeliest token, or at least 0.0001"
+            raise InputError(f"temperature: expected {expected}, given {self.temperature!r}")
+        top_k = _check_integer("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
+        if not _check_number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
             raise InputError("top_p: expected a share above 0 and at most 1, given 0")
-        _number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
+        _check_number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        if not all(isinstance(one, str) and one for one in stops):
+        if not all(isinstance(stop, str) and stop for stop in stops):
             raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
         if self.choose is not None and not callable(self.choose):
             raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
         check_speculation(self.speculate, self.width, isinstance(self.speculate, Generator))
-        given = _WIDTH if self.width is None else self.width
-        width = _whole("width", given, 1, MOST_WIDTH, f"a number of tokens from 1 to {MOST_WIDTH}")
+        width = _DEFAULT_DRAFT_TOKENS if self.width is None else self.width
+        width = _check_integer("width", width, 1, MAX_DRAFT_TOKENS, f"a number of tokens from 1 to {MAX_DRAFT_TOKENS}")
         if self.speculate is not None and self.choose is not None:
             raise InputError(
                 f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}"
             )
-        if self.speculate is not None and texts != 1:
-            raise InputError(f"speculate: expected one text, given {texts}")
-        first = Choice(self.temperature, top_k, self.top_p, self.repetition_penalty)
-        choices = [first._replace(seed=_seed(one) if self.temperature > 0 else 0) for one in self._seeds(texts)]
-        return Options(most, choices, stops, self.choose, self.speculate, width)
+        if self.speculate is not None and batch != 1:
+            raise InputError(f"speculate: expected one text, given {batch}")
+        params = SamplingParams(self.temperature, top_k, self.top_p, self.repetition_penalty)
+        sampling_params = [
+            params._replace(seed=_resolve_seed(seed) if self.temperature > 0 else 0)
+            for seed in self._seed_per_prompt(batch)
+        ]
+        return ValidatedOptions(max_tokens, sampling_params, stops, self.choose, self.speculate, width)
 
-    def _seeds(self, texts: int) -> list[int | None]:
+    def _seed_per_prompt(self, batch: int) -> list[int | None]:
         if self.seed is None or isinstance(self.seed, int | np.integer):
-            return [self.seed] * texts
+            return [self.seed] * batch
         seeds: list[int | None] = [*self.seed]
-        if len(seeds) != texts:
-            what = f"one for all texts, or one for each of {texts}"
-            raise InputError(f"seed: expected {what}, given {len(seeds)}")
+        if len(seeds) != batch:
+            expected = f"one for all texts, or one for each of {batch}"
+            raise InputError(f"seed: expected {expected}, given {len(seeds)}")
         return seeds
 
 
-def _seed(given: int | None) -> int:
-    if given is None:
+def _resolve_seed(seed: int | None) -> int:
+    if seed is None:
         return int.from_bytes(os.urandom(8), "little")
-    return _whole("seed", given, 0, _MOST_SEED - 1, "a number from 0 to 2**64 - 1")
+    return _check_integer("seed", seed, 0, _MAX_SEED - 1, "a number from 0 to 2**64 - 1")
 
 
-def _checked_cache(given: str | None, precision: str) -> str:
+def _check_cache_dtype(cache: str | None, precision: str) -> str:
     """Return the storage dtype of the KV caches. Raise InputError if invalid."""
-    own = STORED[precision]
-    if given not in (None, own, INT8):
+    default_dtype = CACHE_DTYPES[precision]
+    if cache not in (None, default_dtype, INT8):
         raise InputError(
-            f"cache: expected '{INT8}', or '{own}' as the precision {precision} has it, given {given!r:.100}"
+            f"cache: expected '{INT8}', or '{default_dtype}' as the precision {precision} has it, given {cache!r:.100}"
         )
-    return given or own
+    return cache or default_dtype
 
 
-def _with_start(tokens: list[int], generator: Generator) -> list[int]:
+def _tokens_or_bos(tokens: list[int], generator: Generator) -> list[int]:
     """Return the tokens of a first prompt, or BOS if it is empty. Raise InputError if there is no BOS token."""
     if tokens:
         return tokens
-    if generator.folder.begin is None:
+    if generator.folder.bos_token_id is None:
         raise InputError(
             "prompt: expected a text of at least one token: the folder names no token that begins one (bos_token_id)"
         )
-    return [generator.folder.begin]
+    return [generator.folder.bos_token_id]
 
 
 class Session:
@@ -143,34 +146,34 @@ class Session:
     tokens emitted so far stay in the text, and the session can continue. A context manager.
     """
 
-    def __init__(self, generator: Generator, rows: Rows) -> None:
+    def __init__(self, generator: Generator, batch: DecodingBatch) -> None:
         self.generator = generator
-        self._rows = rows
+        self._decoding_batch = batch
 
     @property
     def tokens(self) -> list[int]:
         """All tokens: prompts and generated tokens, including end tokens."""
-        return list(self._rows.tokens[0])
+        return list(self._decoding_batch.tokens[0])
 
     @property
     def text(self) -> str:
         """The text of all tokens, without special tokens."""
-        return self.generator.tokens.decode(self._rows.tokens[0])
+        return self.generator.tokens.decode(self._decoding_batch.tokens[0])
 
     @property
     def timing(self) -> Timing:
         """Timing of the last turn."""
-        return self._rows.timing
+        return self._decoding_batch.timing
 
     @property
     def room(self) -> int:
         """The capacity of the KV caches, in tokens."""
-        return 0 if self._rows.caches is None else self._rows.caches.room
+        return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.capacity
 
     @property
     def cache_bytes(self) -> int:
         """The size of the KV caches and their scales in bytes; forks may share them."""
-        return 0 if self._rows.caches is None else self._rows.caches.bytes
+        return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.bytes
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
         """Return the continuation of the text so far plus the prompt. Raise the errors of `stream`."""
@@ -183,53 +186,53 @@ class Session:
         stream), StateError if the session is closed or its text has changed since.
         """
         self._check_open()
-        made = Asked(**options).checked(1)
-        rows, tokens = self._rows, self._prompt(prompt)
+        validated = GenerationOptions(**options).validate(1)
+        batch, tokens = self._decoding_batch, self._encode_prompt(prompt)
         self._check_context(tokens)
-        if made.speculate is not None:
-            check_decoder(made.speculate, rows.device)
-        rows.tokens[0] += tokens
-        rows.turn += bool(tokens)  # invalidates streams that were started earlier
-        return self._pieces(made)
+        if validated.speculate is not None:
+            check_draft(validated.speculate, batch.decoder)
+        batch.tokens[0] += tokens
+        batch.revision += bool(tokens)  # invalidates streams that were started earlier
+        return self._stream_pieces(validated)
 
     def _check_open(self) -> None:
-        if self._rows.closed:
+        if self._decoding_batch.closed:
             raise StateError("this session is closed")
         self.generator.check_open()
 
     def _check_context(self, tokens: list[int]) -> None:
-        self._rows.tokens[0] += tokens
+        self._decoding_batch.tokens[0] += tokens
         try:
-            self._rows.check_context(1)
+            self._decoding_batch.check_context(1)
         finally:
-            del self._rows.tokens[0][len(self._rows.tokens[0]) - len(tokens) :]
+            del self._decoding_batch.tokens[0][len(self._decoding_batch.tokens[0]) - len(tokens) :]
 
-    def _prompt(self, prompt: str | Sequence[int]) -> list[int]:
-        is_first = not self._rows.tokens[0]
+    def _encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        is_first = not self._decoding_batch.tokens[0]
         tokens = self.generator.encoded(prompt, is_first)
-        return _with_start(tokens, self.generator) if is_first else tokens
+        return _tokens_or_bos(tokens, self.generator) if is_first else tokens
 
-    def _pieces(self, options: Options) -> Iterator[str]:
-        pieces = Pieces(self.generator.tokens, options.stop)
-        for steps in _steps(self._rows, options):
-            self._rows.keep(0, steps[0])
-            if steps[0] in self.generator.folder.ends:
+    def _stream_pieces(self, options: ValidatedOptions) -> Iterator[str]:
+        pieces = StreamingDetokenizer(self.generator.tokens, options.stop)
+        for steps in _generation_steps(self._decoding_batch, options):
+            self._decoding_batch.append_token(0, steps[0])
+            if steps[0] in self.generator.folder.eos_token_ids:
                 break
             if piece := pieces.add(steps[0]):
                 yield piece
             if pieces.stopped:
                 return
-        if piece := pieces.end():
+        if piece := pieces.flush():
             yield piece
 
     def logits(self) -> Array:
         """Return the logits after the last token, float [vocab_size]. Raise InputError for an empty session."""
         self._check_open()
-        if not self._rows.tokens[0]:
+        if not self._decoding_batch.tokens[0]:
             raise InputError("logits: expected a session with a text, given one without")
-        self._rows.turn += 1
-        self._rows.read()
-        return np.asarray(self._rows.logits()[0])
+        self._decoding_batch.revision += 1
+        self._decoding_batch.prefill()
+        return np.asarray(self._decoding_batch.logits()[0])
 
     def rewind(self, tokens: int) -> None:
         """Truncate the text to its first `tokens` tokens; a negative number drops that many. Copies no memory.
@@ -237,20 +240,20 @@ class Session:
         Raise InputError if there are not enough tokens.
         """
         self._check_open()
-        rows, count = self._rows, len(self._rows.tokens[0])
-        kept = _whole("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
-        kept = kept if kept >= 0 else count + kept
-        rows.turn += 1
-        rows.take_back(kept)
+        batch, count = self._decoding_batch, len(self._decoding_batch.tokens[0])
+        num_tokens = _check_integer("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
+        num_tokens = num_tokens if num_tokens >= 0 else count + num_tokens
+        batch.revision += 1
+        batch.truncate(num_tokens)
 
     def fork(self) -> Session:
         """Return a copy of the session; the KV caches are shared until either continues."""
         self._check_open()
-        return Session(self.generator, self._rows.forked())
+        return Session(self.generator, self._decoding_batch.make_fork())
 
     def close(self) -> None:
         """Free the KV caches unless a fork uses them. Idempotent."""
-        self._rows.close()
+        self._decoding_batch.close()
 
     def __enter__(self) -> Session:
         return self
@@ -261,20 +264,30 @@ class Session:
         self.close()
 
 
-def _steps(rows: Rows, options: Options) -> Iterator[list[int]]:
+def _generation_steps(batch: DecodingBatch, options: ValidatedOptions) -> Iterator[list[int]]:
     """Yield the tokens of each step, limited by the options and the context. Raise ContextError if there is no space for one."""
-    rows.check_context(1)  # again: an older stream may have filled the context since
-    longest = max(map(len, rows.tokens))
-    most = options.max_tokens if rows.context is None else min(options.max_tokens, rows.context - longest)
+    batch.check_context(1)  # again: an older stream may have filled the context since
+    longest = max(map(len, batch.tokens))
+    max_tokens = (
+        options.max_tokens if batch.context_length is None else min(options.max_tokens, batch.context_length - longest)
+    )
     if options.speculate is not None:
-        return _speculated(rows, options, most, proposer_of(options.speculate, options.choices[0], rows.device))
-    return rows.chosen(options.choices, most) if options.choose is None else rows.called(options.choose, most)
+        return _speculative_steps(
+            batch, options, max_tokens, make_proposer(options.speculate, options.sampling_params[0], batch.decoder)
+        )
+    return (
+        batch.generate(options.sampling_params, max_tokens)
+        if options.choose is None
+        else batch.generate_with_callback(options.choose, max_tokens)
+    )
 
 
-def _speculated(rows: Rows, options: Options, most: int, proposer: Proposer) -> Iterator[list[int]]:
+def _speculative_steps(
+    batch: DecodingBatch, options: ValidatedOptions, max_tokens: int, proposer: Proposer
+) -> Iterator[list[int]]:
     """Yield the tokens that each verification run accepts, possibly several at once."""
     try:
-        yield from rows.speculated(options.choices[0], most, proposer, options.width)
+        yield from batch.generate_speculative(options.sampling_params[0], max_tokens, proposer, options.width)
     finally:
         proposer.close()
 
@@ -306,44 +319,48 @@ class Generator:
     def __init__(
         self, folder: Path, context: Context | None = None, precision: str | None = None, cache: str | None = None
     ) -> None:
-        context = checked_context(context)
+        context = validate_context(context)
         self.folder = read_folder(folder)
-        self.tokens = Tokens(self.folder)
+        self.tokens = FolderTokenizer(self.folder)
         try:
             recipe = load_recipe(self.folder.model)
         except OSError as error:
             raise FolderError(os.path.basename(self.folder.model), "", f"expected a model: {error}") from None
-        self.precision = own_precision(recipe, self.folder) if precision is None else checked_precision(precision)
-        if self.precision not in STORED:
-            raise InputError(f"precision: expected one of {', '.join(STORED)}, given {self.precision!r:.100}")
-        self.cache = _checked_cache(cache, self.precision)
-        roomy = in_room(recipe, self.folder, self.precision, self.cache == INT8)
+        self.precision = exported_precision(recipe, self.folder) if precision is None else check_precision(precision)
+        if self.precision not in CACHE_DTYPES:
+            raise InputError(f"precision: expected one of {', '.join(CACHE_DTYPES)}, given {self.precision!r:.100}")
+        self.cache = _check_cache_dtype(cache, self.precision)
+        decoder_recipe = to_static_kv_cache(recipe, self.folder, self.precision, self.cache == INT8)
         self.context = context or default_context()
-        graph = graph_of(roomy.recipe)
+        graph = build_recipe_graph(decoder_recipe.recipe)
         program = graph.compile(self.context, self.precision)
-        self.context_length = self.folder.context
-        self._device: Device | None = Device(self.context, program, roomy, self._words_of(program, roomy))
+        self.context_length = self.folder.context_length
+        self._device: Decoder | None = Decoder(
+            self.context, program, decoder_recipe, self._read_vocab_size(program, decoder_recipe)
+        )
         self.timing = Timing(0, 0.0, 0, 0.0)  # timing of the last call
         forward_log()
 
-    def _words_of(self, program: Program, roomy: RoomyRecipe) -> int:
+    def _read_vocab_size(self, program: Program, decoder_recipe: DecoderRecipe) -> int:
         """Return the model's vocabulary size. Raise FolderError if it does not match the tokenizer."""
-        (shape,) = (value.shape for value in program.outputs if value.name == roomy.logits)
+        (shape,) = (value.shape for value in program.outputs if value.name == decoder_recipe.logits)
         if shape is None or not shape[-1]:
-            desc = program.compiled(roomy.shapes(1, 1, 1, 1)).outputs[0].desc
+            desc = program.compiled(decoder_recipe.input_shapes(1, 1, 1, 1)).outputs[0].desc
             shape = desc.shape if desc is not None else None
-        words = shape[-1] if shape else None
-        if words is None:
-            raise FolderError(os.path.basename(self.folder.model), roomy.logits, "expected a known number of words")
-        for token in self.folder.ends:
-            if token >= words:
+        vocab_size = shape[-1] if shape else None
+        if vocab_size is None:
+            raise FolderError(
+                os.path.basename(self.folder.model), decoder_recipe.logits, "expected a known number of words"
+            )
+        for token in self.folder.eos_token_ids:
+            if token >= vocab_size:
                 raise FolderError(
-                    self.folder.settings, "eos_token_id", f"expected a token below {words}, given {token}"
+                    self.folder.settings, "eos_token_id", f"expected a token below {vocab_size}, given {token}"
                 )
-        return words
+        return vocab_size
 
     @property
-    def device(self) -> Device:
+    def device(self) -> Decoder:
         """The program and its kernels. Raise StateError if the generator is closed."""
         self.check_open()
         assert self._device is not None
@@ -356,16 +373,19 @@ class Generator:
 
     def encoded(self, prompt: str | Sequence[int], special: bool = True) -> list[int]:
         """Return the token ids of a prompt. Raise InputError if it is neither a text nor valid token ids."""
-        words = self.device.words
+        vocab_size = self.device.vocab_size
         if isinstance(prompt, str):
             tokens = self.tokens.encode(prompt, special)
-            if any(token >= words for token in tokens):
+            if any(token >= vocab_size for token in tokens):
                 raise FolderError(
-                    "tokenizer.json", "", f"expected tokens below {words}, the model's words, given {max(tokens)}"
+                    "tokenizer.json", "", f"expected tokens below {vocab_size}, the model's words, given {max(tokens)}"
                 )
             return tokens
         try:
-            return [_whole("prompt", token, 0, words - 1, f"tokens from 0 to {words - 1}") for token in prompt]
+            return [
+                _check_integer("prompt", token, 0, vocab_size - 1, f"tokens from 0 to {vocab_size - 1}")
+                for token in prompt
+            ]
         except TypeError:
             raise InputError(f"prompt: expected a text or tokens, given {type(prompt).__name__}") from None
 
@@ -377,7 +397,7 @@ class Generator:
         template or it fails, InputError for invalid messages or messages that the template rejects.
         """
         self.check_open()
-        return ChatTemplate(self.folder).text(messages, answer, variables)
+        return ChatTemplate(self.folder).render(messages, answer, variables)
 
     def apply_template(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> list[int]:
         """Return the token ids of template_text(), for use as a prompt. The template itself adds the BOS token."""
@@ -391,79 +411,82 @@ class Generator:
         """Return the continuation of a prompt, or of each of several prompts of any lengths. Raise the errors of Session.stream."""
         if isinstance(prompt, str):
             return "".join(self.stream(prompt, **options))
-        return self._batch(prompt, **options)
+        return self._generate_batch(prompt, **options)
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
         """Yield the continuation of a text or token ids in pieces of whole characters. Raise the errors of Session.stream."""
         session = self.session()
         pieces = session.stream(prompt, **options)  # raises errors now, not at the first piece
 
-        def given() -> Iterator[str]:
+        def stream_pieces() -> Iterator[str]:
             with session:
                 for piece in pieces:
                     yield piece
                     self.timing = session.timing
                 self.timing = session.timing
 
-        return given()
+        return stream_pieces()
 
     def session(self) -> Session:
         """Return an empty session."""
-        return Session(self, Rows(self.device, 1, self.context_length))
+        return Session(self, DecodingBatch(self.device, 1, self.context_length))
 
     def logits(self, text: str | Sequence[int]) -> Array:
         """Return the logits after each token of a text, float [tokens, vocab_size].
 
         Raise InputError for an invalid prompt, ContextError if it is too long.
         """
-        tokens = _with_start(self.encoded(text), self)
-        rows = Rows(self.device, 1, self.context_length)
-        rows.tokens[0] = tokens
-        rows.check_context(0)
-        rows.tokens[0] = []
+        tokens = _tokens_or_bos(self.encoded(text), self)
+        batch = DecodingBatch(self.device, 1, self.context_length)
+        batch.tokens[0] = tokens
+        batch.check_context(0)
+        batch.tokens[0] = []
         try:
-            return rows.all_logits(tokens)
+            return batch.compute_all_logits(tokens)
         finally:
-            rows.close()
+            batch.close()
 
-    def _batch(self, prompts: Sequence[str], **options: Any) -> list[str]:
+    def _generate_batch(self, prompts: Sequence[str], **options: Any) -> list[str]:
         if not prompts:
             return []
-        made = Asked(**options).checked(len(prompts))
-        if self.device.roomy.is_single and len(prompts) > 1:
-            return self._one_by_one(prompts, **options)
-        rows = Rows(self.device, len(prompts), self.context_length)
-        rows.tokens = [_with_start(self.encoded(one), self) for one in prompts]
-        rows.check_context(1)
-        pieces = [Pieces(self.tokens, made.stop) for _ in prompts]
-        texts, ended = [""] * len(prompts), [False] * len(prompts)
+        validated = GenerationOptions(**options).validate(len(prompts))
+        if self.device.decoder_recipe.requires_batch_one and len(prompts) > 1:
+            return self._generate_sequentially(prompts, **options)
+        batch = DecodingBatch(self.device, len(prompts), self.context_length)
+        batch.tokens = [_tokens_or_bos(self.encoded(prompt), self) for prompt in prompts]
+        batch.check_context(1)
+        detokenizers = [StreamingDetokenizer(self.tokens, validated.stop) for _ in prompts]
+        results, ended = [""] * len(prompts), [False] * len(prompts)
         try:
-            for step in _steps(rows, made):
+            for step in _generation_steps(batch, validated):
                 for i, token in enumerate(step):
-                    rows.keep(i, token)
+                    batch.append_token(i, token)
                     if ended[i]:
                         continue
-                    ended[i] = token in self.folder.ends
-                    texts[i] += pieces[i].end() if ended[i] else pieces[i].add(token)
-                    ended[i] = ended[i] or pieces[i].stopped
+                    ended[i] = token in self.folder.eos_token_ids
+                    results[i] += detokenizers[i].flush() if ended[i] else detokenizers[i].add(token)
+                    ended[i] = ended[i] or detokenizers[i].stopped
                 if all(ended):
                     break
         finally:
-            self.timing = rows.timing
-            rows.close()
+            self.timing = batch.timing
+            batch.close()
         return [
-            text if is_ended else text + piece.end() for text, piece, is_ended in zip(texts, pieces, ended, strict=True)
+            text if is_ended else text + detokenizer.flush()
+            for text, detokenizer, is_ended in zip(results, detokenizers, ended, strict=True)
         ]
 
-    def _one_by_one(self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any) -> list[str]:
+    def _generate_sequentially(
+        self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any
+    ) -> list[str]:
         """Return the continuations of several prompts, for a decoder limited to batch size 1."""
         seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int | np.integer) else [*seed]
-        texts, timings = [], []
-        for prompt, one in zip(prompts, seeds, strict=True):
-            texts += self._batch([prompt], seed=one, **options)
+        results, timings = [], []
+        for prompt, prompt_seed in zip(prompts, seeds, strict=True):
+            results += self._generate_batch([prompt], seed=prompt_seed, **options)
             timings.append(self.timing)
         self.timing = Timing(*(sum(column) for column in zip(*timings, strict=True)))
-        return texts
+        return results
 
     def close(self) -> None:
         """Free the weights once no session needs them. Idempotent."""

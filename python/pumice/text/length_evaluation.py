@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..base.element_types import Array, array_of
+from ..base.element_types import Array, array_from_bytes
 from ..importer.build.builder import Builder
 from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from ..importer.load import composed_of
+from ..importer.load import get_composed_builders
 
 if TYPE_CHECKING:
     from onnx import NodeProto
     from onnx.reference import ReferenceEvaluator
 
-    from .model_folder import Names
+    from .model_folder import IoNames
 
-SHIFT = "pumice.padding"  # name of an int64 input: the number of unused rows on the left of the caches
+PADDING_INPUT = "pumice.padding"  # name of an int64 input: the number of unused rows on the left of the caches
 _MAX_ELEMENTS = 1 << 27  # maximum elements of a value that the host evaluates
 
 
-class Probe(NamedTuple):
+class LengthProbe(NamedTuple):
     """A run of `rows` tokens after `past` cached tokens, on caches with `padding` unused rows on the left."""
 
     past: int
-    rows: int
+    new_tokens: int
     padding: int = 0
 
     @property
     def total(self) -> int:
         """The number of tokens, including this run's tokens."""
-        return self.past + self.rows
+        return self.past + self.new_tokens
 
     @property
     def capacity(self) -> int:
@@ -45,120 +45,134 @@ class Probe(NamedTuple):
 class ProbeError(Exception):
     """Raised for a node that cannot be evaluated on the host. where: the name of the node or value."""
 
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(why)
-        self.where = where
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(reason)
+        self.location = location
 
 
-class Size(NamedTuple):
-    """The size of an axis: base + per_past * past + per_row * rows."""
+class LinearSize(NamedTuple):
+    """The size of an axis: base + per_past * past + per_token * rows."""
 
     base: int
     per_past: int
-    per_row: int
+    per_token: int
 
-    def at(self, probe: Probe) -> int:
+    def evaluate(self, probe: LengthProbe) -> int:
         """Return the size in a run, counting the run's padding as past."""
-        return self.base + self.per_past * (probe.past + probe.padding) + self.per_row * probe.rows
+        return self.base + self.per_past * (probe.past + probe.padding) + self.per_token * probe.new_tokens
 
 
-Sizes = tuple[Size, ...]
+Sizes = tuple[LinearSize, ...]
 
 
-class DecoderSizes:
+class DecoderShapes:
     """The sizes of all values of a decoder at batch size 1, as functions of the lengths."""
 
-    def __init__(self, recipe: Recipe, names: Names, caches: Iterable[str], longest: Probe) -> None:
+    def __init__(self, recipe: Recipe, names: IoNames, caches: Iterable[str], longest: LengthProbe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
         self.dtypes: dict[str, str] = {}
-        past, rows = (3, 2) if longest.total < 16 else (7, 4)
-        first = self._shapes(Probe(past, rows))
-        more_past, more_rows = self._shapes(Probe(past + 2, rows)), self._shapes(Probe(past, rows + 1))
+        past, new_tokens = (3, 2) if longest.total < 16 else (7, 4)
+        first = self._shapes(LengthProbe(past, new_tokens))
+        shapes_more_past, shapes_more_tokens = (
+            self._shapes(LengthProbe(past + 2, new_tokens)),
+            self._shapes(LengthProbe(past, new_tokens + 1)),
+        )
         self.sizes: dict[str, Sizes] = {}
         for name, shape in first.items():
-            others = more_past.get(name), more_rows.get(name)
-            if shape is None or any(one is None or len(one) != len(shape) for one in others):
+            others = shapes_more_past.get(name), shapes_more_tokens.get(name)
+            if shape is None or any(other is None or len(other) != len(shape) for other in others):
                 continue
-            self.sizes[name] = tuple(_size(*axis, past, rows) for axis in zip(shape, *others, strict=True))  # type: ignore[arg-type]
-        self._drop_others(self._shapes(longest), longest)
+            self.sizes[name] = tuple(
+                _fit_linear_size(*axis, past, new_tokens)
+                for axis in zip(shape, *others, strict=True)  # type: ignore[arg-type]
+            )
+        self._drop_nonlinear(self._shapes(longest), longest)
 
-    def _drop_others(self, shapes: Mapping[str, Sequence[int] | None], probe: Probe) -> None:
+    def _drop_nonlinear(self, shapes: Mapping[str, Sequence[int] | None], probe: LengthProbe) -> None:
         """Remove sizes that are not linear in the lengths."""
         for name, sizes in [*self.sizes.items()]:
             shape = shapes.get(name)
-            if shape is None or [size.at(probe) for size in sizes] != [*shape]:
+            if shape is None or [size.evaluate(probe) for size in sizes] != [*shape]:
                 del self.sizes[name]
 
-    def _shapes(self, probe: Probe) -> dict[str, Sequence[int] | None]:
+    def _shapes(self, probe: LengthProbe) -> dict[str, Sequence[int] | None]:
         recipe = self._recipe
-        builder = Builder(recipe, composed_of(recipe))
+        builder = Builder(recipe, get_composed_builders(recipe))
         for value in recipe.inputs:
             builder.add_input(value._replace(shape=self._input_shape(value.name, value.shape, probe)))
         for node in recipe.nodes:
             builder.add_node(node)
         self.dtypes |= {name: str(getattr(value, "dtype", "")) for name, value in builder.values.items()}
         shapes = {name: getattr(value, "shape", None) for name, value in builder.values.items()}
-        return {name: None if one is None or None in one else one for name, one in shapes.items()}
+        return {name: None if shape is None or None in shape else shape for name, shape in shapes.items()}
 
-    def _input_shape(self, name: str, shape: Any, probe: Probe) -> Any:
+    def _input_shape(self, name: str, shape: Any, probe: LengthProbe) -> Any:
         names = self._names
-        known = {names.words: [1, probe.rows], names.places: [1, probe.rows], names.mask: [1, probe.total]}
+        known_shapes = {
+            names.input_ids: [1, probe.new_tokens],
+            names.position_ids: [1, probe.new_tokens],
+            names.attention_mask: [1, probe.total],
+        }
         if name in self._caches:
             return [1, shape[1], probe.past, shape[3]]
-        return known.get(name, shape)
+        return known_shapes.get(name, shape)
 
 
-def _size(first: int, more_past: int, more_rows: int, past: int, rows: int) -> Size:
-    per_past, per_row = (more_past - first) // 2, more_rows - first
-    return Size(first - per_past * past - per_row * rows, per_past, per_row)
+def _fit_linear_size(
+    first: int, shapes_more_past: int, shapes_more_tokens: int, past: int, new_tokens: int
+) -> LinearSize:
+    per_past, per_token = (shapes_more_past - first) // 2, shapes_more_tokens - first
+    return LinearSize(first - per_past * past - per_token * new_tokens, per_past, per_token)
 
 
-class LengthValues:
+class LengthEvaluator:
     """Evaluates values that depend only on lengths, for any run."""
 
     def __init__(
         self,
         recipe: Recipe,
-        names: Names,
+        names: IoNames,
         sizes: Mapping[str, Sizes],
-        from_tokens: set[str],
-        wanted: Sequence[str],
+        token_dependent: set[str],
+        requested: Sequence[str],
         context: int | None,
     ) -> None:
-        self._longest = longest_of(context)
-        self._names, self._sizes, self._wanted, self._from_tokens = names, sizes, [*wanted], from_tokens
+        self._longest = longest_probe(context)
+        self._names, self._sizes, self._requested, self._token_dependent = names, sizes, [*requested], token_dependent
         self._shapes: list[NodeRecipe] = []  # Shape and Size nodes, which this class computes itself
         self._dtypes = {value.name: value.dtype for value in recipe.inputs}
         self._evaluator = self._compile(recipe)
-        self._cached: dict[Probe, dict[str, Array]] = {}
+        self._cached: dict[LengthProbe, dict[str, Array]] = {}
 
     def _compile(self, recipe: Recipe) -> ReferenceEvaluator:
         import onnx
         from onnx import helper, numpy_helper
         from onnx.reference import ReferenceEvaluator
 
-        needed, nodes = set(self._wanted), []
+        needed, nodes = set(self._requested), []
         for node in reversed(recipe.nodes):
             if needed.isdisjoint(node.outputs):
                 continue
-            if node.op in ("Shape", "Size") and node.inputs[0] in self._from_tokens:
+            if node.op in ("Shape", "Size") and node.inputs[0] in self._token_dependent:
                 self._shapes.append(node)
                 continue
             needed.update(filter(None, node.inputs))
             self._check_node(node)
-            nodes.append(_proto(node))
-        self._inputs = [one for one in (self._names.mask, self._names.places, SHIFT) if one in needed]
-        given = [*self._inputs, *(node.outputs[0] for node in self._shapes)]
+            nodes.append(_make_node_proto(node))
+        self._inputs = [
+            name for name in (self._names.attention_mask, self._names.position_ids, PADDING_INPUT) if name in needed
+        ]
+        input_names = [*self._inputs, *(node.outputs[0] for node in self._shapes)]
         constants = [
-            numpy_helper.from_array(np.asarray(array_of(one.raw, one.dtype, one.shape)), name)
-            for name, one in recipe.constants.items()
+            numpy_helper.from_array(np.asarray(array_from_bytes(constant.raw, constant.dtype, constant.shape)), name)
+            for name, constant in recipe.constants.items()
             if name in needed
         ]
         graph = helper.make_graph(
             nodes[::-1],
             "lengths",
-            [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None) for name in given],
-            [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in self._wanted],
+            [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None) for name in input_names],
+            [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in self._requested],
             constants,
         )
         version = helper.make_opsetid("", onnx.defs.onnx_opset_version())
@@ -167,56 +181,56 @@ class LengthValues:
     def _check_node(self, node: NodeRecipe) -> None:
         """Reject a node that onnx's reference does not implement, or whose results are too large for the host."""
         if node.domain or node.subgraphs or node.unsupported:
-            what = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
-            raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {what}")
+            kind = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
+            raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {kind}")
         for name in node.outputs:
             elements = 1
             for size in self._sizes.get(name, ()):
-                elements *= size.at(self._longest)
+                elements *= size.evaluate(self._longest)
             if elements > _MAX_ELEMENTS:
                 raise ProbeError(
                     node.name, f"{node.qualified_op}: '{name}' has {elements} elements at the model's context"
                 )
 
-    def at(self, probe: Probe) -> dict[str, Array]:
+    def evaluate(self, probe: LengthProbe) -> dict[str, Array]:
         """Return the values in a run, keyed by name."""
         if probe not in self._cached:
             feeds = {name: self._input(name, probe) for name in self._inputs}
             feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
             with np.errstate(all="ignore"):
-                made = self._run(feeds, probe)
-            self._cached[probe] = dict(zip(self._wanted, made, strict=True))
+                results = self._run(feeds, probe)
+            self._cached[probe] = dict(zip(self._requested, results, strict=True))
         return self._cached[probe]
 
-    def _run(self, feeds: dict[str, Array], probe: Probe) -> list[Array]:
+    def _run(self, feeds: dict[str, Array], probe: LengthProbe) -> list[Array]:
         try:
-            return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._wanted else []
+            return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._requested else []
         except Exception as error:  # the reference kernels do not validate, so anything can be raised
-            why = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
-            raise ProbeError(self._wanted[0], why) from None
+            reason = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
+            raise ProbeError(self._requested[0], reason) from None
 
-    def _input(self, name: str, probe: Probe) -> Array:
-        if name == SHIFT:
+    def _input(self, name: str, probe: LengthProbe) -> Array:
+        if name == PADDING_INPUT:
             return np.array(probe.padding, np.int64)
-        made = (
+        values = (
             np.arange(probe.past, probe.total)
-            if name == self._names.places
+            if name == self._names.position_ids
             else np.arange(probe.capacity) >= probe.padding
         )
-        return made[None].astype(self._dtypes[name])
+        return values[None].astype(self._dtypes[name])
 
-    def _shape(self, node: NodeRecipe, probe: Probe) -> Array:
-        shape = np.array([size.at(probe) for size in self._sizes[node.inputs[0]]], np.int64)
+    def _shape(self, node: NodeRecipe, probe: LengthProbe) -> Array:
+        shape = np.array([size.evaluate(probe) for size in self._sizes[node.inputs[0]]], np.int64)
         if node.op == "Size":
             return np.array(shape.prod(), np.int64)
         return shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))]
 
 
-def _proto(node: NodeRecipe) -> NodeProto:
+def _make_node_proto(node: NodeRecipe) -> NodeProto:
     from onnx import helper, numpy_helper
 
     attributes: dict[str, Any] = {
-        name: numpy_helper.from_array(np.asarray(array_of(value.raw, value.dtype, value.shape)))
+        name: numpy_helper.from_array(np.asarray(array_from_bytes(value.raw, value.dtype, value.shape)))
         if isinstance(value, ConstantRecipe)
         else value
         for name, value in node.attributes.items()
@@ -224,41 +238,48 @@ def _proto(node: NodeRecipe) -> NodeProto:
     return helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain, **attributes)
 
 
-def probes_of(context: int | None) -> list[tuple[Probe, Probe]]:
+def make_probe_pairs(context: int | None) -> list[tuple[LengthProbe, LengthProbe]]:
     """Return pairs (run, unpadded run that it must match): short runs, which are checked against one full prompt, and long runs."""
     limit = 4096 if context is None else context
     short = min(limit, 40)
     splits = [(0, short), (0, 3), (3, 1), (4, 4), (short // 2, short // 3), (short - 1, 1), (short - 5, 5)]
     paddings = (5, 13, 0, 64, 1)
     pairs = []
-    for i, (past, rows) in enumerate(splits):
-        rows = max(1, min(rows, short))
-        past = max(0, min(past, short - rows))
+    for i, (past, new_tokens) in enumerate(splits):
+        new_tokens = max(1, min(new_tokens, short))
+        past = max(0, min(past, short - new_tokens))
         for padding in {paddings[i % 5], paddings[(i + 1) % 5]}:
-            pairs.append((Probe(past, rows, min(padding, limit - past - rows)), Probe(0, short)))
+            pairs.append(
+                (LengthProbe(past, new_tokens, min(padding, limit - past - new_tokens)), LengthProbe(0, short))
+            )
     for total in {limit, limit // 2 + 1} if limit > short else ():
         padding = min(limit - total + 7, total // 2)
-        true = Probe(total - padding - 2, 2)
-        pairs += [(true._replace(padding=padding), true), (Probe(true.total - 1, 1, padding), true)]
-    return pairs + [(last._replace(padding=capacity - short), last) for last, capacity in _few_rows(short, limit)]
+        unpadded = LengthProbe(total - padding - 2, 2)
+        pairs += [
+            (unpadded._replace(padding=padding), unpadded),
+            (LengthProbe(unpadded.total - 1, 1, padding), unpadded),
+        ]
+    return pairs + [
+        (last._replace(padding=capacity - short), last) for last, capacity in _single_token_probes(short, limit)
+    ]
 
 
-def _few_rows(short: int, limit: int) -> list[tuple[Probe, int]]:
+def _single_token_probes(short: int, limit: int) -> list[tuple[LengthProbe, int]]:
     """Return a one-token step after a short text for each possible cache capacity, which covers steps at any length in between."""
     capacities = [1 << power for power in range(6, limit.bit_length()) if short < 1 << power < limit]
-    return [(Probe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
+    return [(LengthProbe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
 
 
-def longest_of(context: int | None) -> Probe:
-    """Return the longest run of probes_of(), without padding."""
-    return max((true for _, true in probes_of(context)), key=lambda probe: probe.total)
+def longest_probe(context: int | None) -> LengthProbe:
+    """Return the longest run of make_probe_pairs(), without padding."""
+    return max((unpadded for _, unpadded in make_probe_pairs(context)), key=lambda probe: probe.total)
 
 
 def needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:
     """Return the nodes on which these values depend."""
-    needed, kept = set(outputs), []
+    needed, result = set(outputs), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):
             needed.update(node.reads)
-            kept.append(node)
-    return kept[::-1]
+            result.append(node)
+    return result[::-1]

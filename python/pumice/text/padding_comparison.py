@@ -8,109 +8,118 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .length_evaluation import LengthValues, Probe, Size, Sizes, probes_of
+from .length_evaluation import LengthEvaluator, LengthProbe, LinearSize, Sizes, make_probe_pairs
 
-HIDDEN = -9e3  # scores at or below this get zero softmax weight
-KEYS = Size(0, 1, 1)  # past + rows: the size of a key axis
-ROWS = Size(0, 0, 1)
+MASKED_SCORE = -9e3  # scores at or below this get zero softmax weight
+KEY_AXIS_SIZE = LinearSize(0, 1, 1)  # past + rows: the size of a key axis
+QUERY_AXIS_SIZE = LinearSize(0, 0, 1)
 
 
-class Layout(NamedTuple):
+class AttentionAxes(NamedTuple):
     """Query and key axes of a value, as negative indices; 0 if absent."""
 
-    rows: int
+    queries: int
     keys: int
 
 
-def layout_of(sizes: Sizes) -> Layout | None:
+def find_attention_axes(sizes: Sizes) -> AttentionAxes | None:
     """Return the query and key axes of a value; None if it has several of a kind, or other axes that depend on the lengths."""
     keys = [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
-    rows = [i - len(sizes) for i, size in enumerate(sizes) if size.per_row and not size.per_past]
-    if len(keys) > 1 or len(rows) > 1 or any(sizes[i] != KEYS for i in keys) or any(sizes[i] != ROWS for i in rows):
+    queries = [i - len(sizes) for i, size in enumerate(sizes) if size.per_token and not size.per_past]
+    if (
+        len(keys) > 1
+        or len(queries) > 1
+        or any(sizes[i] != KEY_AXIS_SIZE for i in keys)
+        or any(sizes[i] != QUERY_AXIS_SIZE for i in queries)
+    ):
         return None
-    return Layout(rows[0] if rows else 0, keys[0] if keys else 0)
+    return AttentionAxes(queries[0] if queries else 0, keys[0] if keys else 0)
 
 
-class LengthChecks:
+class PaddingComparison:
     """Compares values that depend only on lengths between runs with and without padding."""
 
-    def __init__(self, values: LengthValues, sizes: Mapping[str, Sizes], context: int | None) -> None:
-        self.values, self.sizes, self.pairs = values, sizes, probes_of(context)
-        self._found: dict[tuple[str, bool], bool] = {}
+    def __init__(self, values: LengthEvaluator, sizes: Mapping[str, Sizes], context: int | None) -> None:
+        self.values, self.sizes, self.pairs = values, sizes, make_probe_pairs(context)
+        self._invariance: dict[tuple[str, bool], bool] = {}
 
-    def is_right(self, name: str, up_to_shift: bool = False) -> bool:
+    def is_padding_invariant(self, name: str, up_to_shift: bool = False) -> bool:
         """Return whether all runs have the same values. up_to_shift: ignore a constant offset per row."""
         key = name, up_to_shift
-        if key not in self._found:
-            layout = layout_of(self.sizes[name]) if name in self.sizes else None
-            self._found[key] = layout is not None and all(
-                self._agrees(name, layout, *pair, up_to_shift) for pair in self.pairs
+        if key not in self._invariance:
+            axes = find_attention_axes(self.sizes[name]) if name in self.sizes else None
+            self._invariance[key] = axes is not None and all(
+                self._matches(name, axes, *pair, up_to_shift) for pair in self.pairs
             )
-        return self._found[key]
+        return self._invariance[key]
 
-    def aligned(self, name: str, layout: Layout, run: Probe, true: Probe) -> tuple[Array, Array, Array]:
+    def align_runs(
+        self, name: str, axes: AttentionAxes, run: LengthProbe, unpadded: LengthProbe
+    ) -> tuple[Array, Array, Array]:
         """Return the elements of both runs for the same rows and keys, and a mask of the keys to which each row may attend."""
-        made, expected = self.values.at(run)[name], self.values.at(true)[name]
-        if layout.keys:
-            made = made.take(range(run.padding, run.capacity), layout.keys)
-            expected = expected.take(range(run.total), layout.keys)
-        if layout.rows:
-            first = run.past - true.past
-            expected = expected.take(range(first, first + run.rows), layout.rows)
-        shape = np.broadcast_shapes(made.shape, expected.shape)
-        later = _is_later(run, layout, len(shape)) if layout.keys and layout.rows else np.zeros((), bool)
-        return made, expected, np.broadcast_to(~later, shape)
+        actual, expected = self.values.evaluate(run)[name], self.values.evaluate(unpadded)[name]
+        if axes.keys:
+            actual = actual.take(range(run.padding, run.capacity), axes.keys)
+            expected = expected.take(range(run.total), axes.keys)
+        if axes.queries:
+            first = run.past - unpadded.past
+            expected = expected.take(range(first, first + run.new_tokens), axes.queries)
+        shape = np.broadcast_shapes(actual.shape, expected.shape)
+        is_future = _future_key_mask(run, axes, len(shape)) if axes.keys and axes.queries else np.zeros((), bool)
+        return actual, expected, np.broadcast_to(~is_future, shape)
 
-    def _agrees(self, name: str, layout: Layout, run: Probe, true: Probe, up_to_shift: bool) -> bool:
-        made, expected, seen = self.aligned(name, layout, run, true)
-        if made.shape != expected.shape:
+    def _matches(
+        self, name: str, axes: AttentionAxes, run: LengthProbe, unpadded: LengthProbe, up_to_shift: bool
+    ) -> bool:
+        actual, expected, visible = self.align_runs(name, axes, run, unpadded)
+        if actual.shape != expected.shape:
             return False
-        if made.dtype.kind not in "fV" and not up_to_shift:
-            return bool(np.array_equal(made[seen], expected[seen]))
-        made, expected = made.astype(np.float64), expected.astype(np.float64)
-        scores = seen & (np.abs(expected) < -HIDDEN)
+        if actual.dtype.kind not in "fV" and not up_to_shift:
+            return bool(np.array_equal(actual[visible], expected[visible]))
+        actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+        scores = visible & (np.abs(expected) < -MASKED_SCORE)
         tolerance = 2e-6 * max(1.0, float(np.abs(expected[scores]).max(initial=0)))
         if not up_to_shift:
-            is_low = (made <= HIDDEN) & (expected <= HIDDEN)
-            return bool((np.isclose(made, expected, 2e-6, tolerance, True) | is_low)[seen].all())
-        if not layout.keys:
+            is_low = (actual <= MASKED_SCORE) & (expected <= MASKED_SCORE)
+            return bool((np.isclose(actual, expected, 2e-6, tolerance, True) | is_low)[visible].all())
+        if not axes.keys:
             return False
-        seen = seen & ~((made <= HIDDEN) & (expected <= HIDDEN))
+        visible = visible & ~((actual <= MASKED_SCORE) & (expected <= MASKED_SCORE))
         with np.errstate(all="ignore"):
-            apart = made - expected
-        low = np.where(seen, apart, np.inf).min(layout.keys, initial=np.inf)
-        high = np.where(seen, apart, -np.inf).max(layout.keys, initial=-np.inf)
+            difference = actual - expected
+        low = np.where(visible, difference, np.inf).min(axes.keys, initial=np.inf)
+        high = np.where(visible, difference, -np.inf).max(axes.keys, initial=-np.inf)
         return bool((high - low <= tolerance).all())
 
-    def hides(self, runs: Sequence[Array], layout: Layout) -> tuple[bool, bool]:
+    def find_masked_regions(self, runs: Sequence[Array], axes: AttentionAxes) -> tuple[bool, bool]:
         """Return whether scores mask later tokens, and whether they mask padding. runs: the scores of each pair's first run."""
-        later = padding = True
+        masks_future = masks_padding = True
         for (run, _), scores in zip(self.pairs, runs, strict=True):
-            is_low = np.broadcast_to(scores <= HIDDEN, _spread(scores, layout, run))
-            hidden = _is_later(run, layout, is_low.ndim, with_padding=True)
-            later &= bool(layout.rows) and bool(is_low[np.broadcast_to(hidden, is_low.shape)].all())
-            padded = _along(np.arange(run.capacity) < run.padding, layout.keys, is_low.ndim)
-            padding &= bool(is_low[np.broadcast_to(padded, is_low.shape)].all())
-        return later, padding
+            is_low = np.broadcast_to(scores <= MASKED_SCORE, _broadcast_shape(scores, axes, run))
+            hidden = _future_key_mask(run, axes, is_low.ndim, with_padding=True)
+            masks_future &= bool(axes.queries) and bool(is_low[np.broadcast_to(hidden, is_low.shape)].all())
+            padded = _reshape_along(np.arange(run.capacity) < run.padding, axes.keys, is_low.ndim)
+            masks_padding &= bool(is_low[np.broadcast_to(padded, is_low.shape)].all())
+        return masks_future, masks_padding
 
 
-def _along(values: Array, axis: int, rank: int) -> Array:
+def _reshape_along(values: Array, axis: int, rank: int) -> Array:
     return values.reshape([-1 if i - rank == axis else 1 for i in range(rank)])
 
 
-def _is_later(run: Probe, layout: Layout, rank: int, with_padding: bool = False) -> Array:
+def _future_key_mask(run: LengthProbe, axes: AttentionAxes, rank: int, with_padding: bool = False) -> Array:
     """Return a mask of the keys that come after each row. with_padding: include the keys in the padding."""
-    if not layout.rows:
+    if not axes.queries:
         return np.zeros([1] * rank, bool)
     keys = np.arange(-run.padding if with_padding else 0, run.total)
-    return _along(keys, layout.keys, rank) > _along(np.arange(run.past, run.total), layout.rows, rank)
+    return _reshape_along(keys, axes.keys, rank) > _reshape_along(np.arange(run.past, run.total), axes.queries, rank)
 
 
-def _spread(scores: Array, layout: Layout, run: Probe) -> tuple[int, ...]:
+def _broadcast_shape(scores: Array, axes: AttentionAxes, run: LengthProbe) -> tuple[int, ...]:
     """Return the shape of scores broadcast to all rows and keys."""
-    rank = max(scores.ndim, -layout.keys, -layout.rows)
+    rank = max(scores.ndim, -axes.keys, -axes.queries)
     shape = [1] * rank
-    shape[layout.keys] = run.capacity
-    if layout.rows:
-        shape[layout.rows] = run.rows
+    shape[axes.keys] = run.capacity
+    if axes.queries:
+        shape[axes.queries] = run.new_tokens
     return np.broadcast_shapes(scores.shape, tuple(shape))

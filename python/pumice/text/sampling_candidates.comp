@@ -4,65 +4,65 @@
 #define READS_BEST 1
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [batch, vocab_size]
-layout(binding = 1) readonly buffer Seen { uint seen[]; };              // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
+layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };              // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
 layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of logits_argmax.comp
 layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]
 layout(binding = 8) writeonly buffer Counts { uint counts[]; };          // [batch, chunks]
-layout(push_constant) uniform Parameters { uint words, images, stretches; };
+layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks; };
 #include "token_scores.glsl"
 
 shared uint ends[kInvocations];
-shared uint least_key;
+shared uint kth_key;
 
 // Returns the k-th largest chunk maximum; 0 if top-k is off or exceeds the number of chunks.
-uint least_of_stretches() {
-  if (setting.top_k == 0u || setting.top_k > stretches) return 0u;
-  for (uint i = lane; i < stretches; i += kInvocations) {
-    const uint key = best[image * stretches + i].x;
+uint find_kth_chunk_max() {
+  if (params.top_k == 0u || params.top_k > num_chunks) return 0u;
+  for (uint i = lane; i < num_chunks; i += kInvocations) {
+    const uint key = best[sequence * num_chunks + i].x;
     uint before = 0u;
-    for (uint j = 0u; j < stretches; ++j) {
-      const uint other = best[image * stretches + j].x;
+    for (uint j = 0u; j < num_chunks; ++j) {
+      const uint other = best[sequence * num_chunks + j].x;
       if (other > key || (other == key && j < i)) ++before;
     }
-    if (before + 1u == setting.top_k) least_key = key;
+    if (before + 1u == params.top_k) kth_key = key;
   }
   barrier();
-  return least_key;
+  return kth_key;
 }
 
 void main() {
-  image = gl_WorkGroupID.y;
+  sequence = gl_WorkGroupID.y;
   lane = gl_LocalInvocationID.x;
-  setting = settings[image];
-  const uint size = stretch_words(), begin = min(gl_WorkGroupID.x * size, words), end = min(begin + size, words);
-  const uint stretch = image * stretches + gl_WorkGroupID.x;
-  const uvec2 top = likeliest_of_image();
-  const bool is_number = top.x > 0x007fffffu && top.x < 0xff800000u;
-  if (!is_number || setting.temperature <= 0.0) {
-    if (lane == 0u) counts[stretch] = 0u;
+  params = sampling_params[sequence];
+  const uint size = chunk_size(), begin = min(gl_WorkGroupID.x * size, vocab_size), end = min(begin + size, vocab_size);
+  const uint chunk = sequence * num_chunks + gl_WorkGroupID.x;
+  const uvec2 top = reduce_chunk_argmax();
+  const bool is_valid_top = top.x > 0x007fffffu && top.x < 0xff800000u;
+  if (!is_valid_top || params.temperature <= 0.0) {
+    if (lane == 0u) counts[chunk] = 0u;
     return;
   }
-  const uint least = max(least_of_stretches(), 0x00800000u);  // excludes minus infinity
+  const uint min_key = max(find_kth_chunk_max(), 0x00800000u);  // excludes minus infinity
   const float score = float_of(top.x);
   // Each invocation handles consecutive tokens.
-  const uint each = (size + kInvocations - 1u) / kInvocations, first = min(begin + lane * each, end), last = min(first + each, end);
-  uint own = 0u;
-  for (uint word = first; word < last; ++word) {
-    const float one = score_of(word);
-    if (key_of(one) >= least && weight_of(one, score) > 0u) ++own;
+  const uint tokens_per_thread = (size + kInvocations - 1u) / kInvocations, first = min(begin + lane * tokens_per_thread, end), last = min(first + tokens_per_thread, end);
+  uint num_kept = 0u;
+  for (uint token = first; token < last; ++token) {
+    const float token_score = score_token(token);
+    if (key_of(token_score) >= min_key && weight_of(token_score, score) > 0u) ++num_kept;
   }
-  ends[lane] = own;
+  ends[lane] = num_kept;
   for (uint step = 1u; step < kInvocations; step *= 2u) {
     barrier();
-    const uint more = lane >= step ? ends[lane - step] : 0u;
+    const uint preceding = lane >= step ? ends[lane - step] : 0u;
     barrier();
-    ends[lane] += more;
+    ends[lane] += preceding;
   }
   barrier();
-  uint at = stretch * size + ends[lane] - own;
-  for (uint word = first; word < last; ++word) {
-    const float one = score_of(word);
-    if (key_of(one) >= least && weight_of(one, score) > 0u) candidates[at++] = word;
+  uint out_index = chunk * size + ends[lane] - num_kept;
+  for (uint token = first; token < last; ++token) {
+    const float token_score = score_token(token);
+    if (key_of(token_score) >= min_key && weight_of(token_score, score) > 0u) candidates[out_index++] = token;
   }
-  if (lane == 0u) counts[stretch] = ends[kInvocations - 1u];
+  if (lane == 0u) counts[chunk] = ends[kInvocations - 1u];
 }

@@ -25,9 +25,9 @@ MAX_SECONDS = 10.0
 _MAX_NUMBER = 1_000_000  # largest integer argument, such as a width, count or indent
 _MAX_BITS = 1 << 14  # largest integer result
 _ITEM = 32  # size charged per list element, in characters: visiting it takes time too
-_WIDE = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width above _MAX_NUMBER, or a width passed as an argument
+_LARGE_WIDTH = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width above _MAX_NUMBER, or a width passed as an argument
 # Filters and methods whose result can grow with the product of their argument lengths.
-_PRODUCTS = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
+_MULTIPLICATIVE = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
 
 
 class LimitError(Exception):
@@ -61,7 +61,7 @@ class Budget:
 _budget: ContextVar[Budget] = ContextVar("_budget")
 
 
-def start() -> None:
+def start_budget() -> None:
     """Start a new budget in the current context."""
     _budget.set(Budget())
 
@@ -74,46 +74,50 @@ def check_size(size: int) -> None:
 
 def size_of(value: Any) -> int:
     """Return the size of a value and everything nested in it, in characters, with _ITEM per object. Stop at the limit."""
-    size, waiting = 0, [value]
-    while waiting and size <= MAX_CHARACTERS:
-        one = waiting.pop()
+    size, pending = 0, [value]
+    while pending and size <= MAX_CHARACTERS:
+        item = pending.pop()
         size += _ITEM
-        if isinstance(one, str | bytes | range):
-            size += len(one)
-        elif isinstance(one, dict):
-            waiting += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple | set | frozenset):
-            waiting += one
-        elif isinstance(one, int):
-            size += one.bit_length() // 8
+        if isinstance(item, str | bytes | range):
+            size += len(item)
+        elif isinstance(item, dict):
+            pending += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            pending += item
+        elif isinstance(item, int):
+            size += item.bit_length() // 8
     return size
 
 
-def _measured(value: Any) -> Any:
+def _charge_size(value: Any) -> Any:
     _budget.get().spend(size_of(value))
     return value
 
 
-def _check_call(name: str, values: list[Any]) -> None:
+def _check_result_size(name: str, values: list[Any]) -> None:
     """Raise LimitError if the result of a call could be too large. values: the object on which it is called, then its arguments."""
-    for one in values[1:]:
-        if isinstance(one, int) and abs(one) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
+    for item in values[1:]:
+        if isinstance(item, int) and abs(item) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
             raise LimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
-    if name in ("format", "format_map", "%") and isinstance(values[0], str) and _WIDE.search(values[0]):
+    if name in ("format", "format_map", "%") and isinstance(values[0], str) and _LARGE_WIDTH.search(values[0]):
         raise LimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
     if name == "replace" and len(values) > 2 and isinstance(values[0], str):
         check_size(len(values[0]) + values[0].count(str(values[1])) * len(str(values[2])))
-    elif name in _PRODUCTS:
-        sizes = [abs(one) if isinstance(one, int) else size_of(one) for one in values[1:]]
-        own = size_of(values[0]) if not isinstance(values[0], Iterable) or isinstance(values[0], Sized) else _MAX_NUMBER
-        check_size(own * max(sizes, default=1) // 16)  # estimate: text has at most one line or word per 16 characters
+    elif name in _MULTIPLICATIVE:
+        sizes = [abs(item) if isinstance(item, int) else size_of(item) for item in values[1:]]
+        base_size = (
+            size_of(values[0]) if not isinstance(values[0], Iterable) or isinstance(values[0], Sized) else _MAX_NUMBER
+        )
+        check_size(
+            base_size * max(sizes, default=1) // 16
+        )  # estimate: text has at most one line or word per 16 characters
 
 
 def _power_bits(base: Any, exponent: Any) -> int:
     return base.bit_length() * abs(exponent) if isinstance(base, int) and isinstance(exponent, int) else 0
 
 
-class _LimitedCode(CodeGenerator):
+class _LimitedCodeGenerator(CodeGenerator):
     """Generates template code that counts its steps and measures the values that it creates."""
 
     def blockvisit(self, body: Iterable[nodes.Node], frame: Frame) -> None:
@@ -139,13 +143,13 @@ class _LimitedCode(CodeGenerator):
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self.write("environment.concat(map(str, (")
-        for one in node.nodes:
-            self.visit(one, frame)
+        for item in node.nodes:
+            self.visit(item, frame)
             self.write(", ")
         self.write(")))")
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """Parse `{% generation %} ... {% endgeneration %}`, which marks the assistant's turn for training, as its contents."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it as a plain set)
@@ -159,16 +163,19 @@ class _Generation(Extension):
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox for untrusted templates. Call start() before every run and every compilation."""
 
-    code_generator_class = _LimitedCode
+    code_generator_class = _LimitedCodeGenerator
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-    measured = staticmethod(_measured)
+    measured = staticmethod(_charge_size)
 
     def __init__(self, filters: dict[str, Callable[..., Any]]) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation], optimized=False
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", _GenerationTag],
+            optimized=False,
         )
         self.filters |= filters
-        self.filters = {name: _limited_filter(name, one) for name, one in self.filters.items()}
+        self.filters = {name: _limited_filter(name, item) for name, item in self.filters.items()}
         del self.globals["lipsum"]
 
     def step(self) -> None:
@@ -177,42 +184,42 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def concat(self, parts: Iterable[str]) -> str:
         """Join the parts, checking the length before allocating the result."""
-        kept: list[str] = []
+        checked_parts: list[str] = []
         size = 0
-        for one in parts:
-            size += len(one)
+        for item in parts:
+            size += len(item)
             check_size(size)
-            kept.append(one)
+            checked_parts.append(item)
         _budget.get().spend(size)
-        return "".join(kept)
+        return "".join(checked_parts)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function or method of a value, within the limits."""
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps methods such as str.format
         owner = getattr(method, "__self__", None)
-        _check_call(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
-        return _measured(super().call(__context, __obj, *args, **kwargs))
+        _check_result_size(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
+        return _charge_size(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator whose result may be large, within the limits."""
         if operator == "*":
-            for one, count in ((left, right), (right, left)):
-                if isinstance(count, int) and isinstance(one, Sized):
-                    check_size((len(one) if isinstance(one, str | bytes) else size_of(one)) * max(count, 0))
+            for item, count in ((left, right), (right, left)):
+                if isinstance(count, int) and isinstance(item, Sized):
+                    check_size((len(item) if isinstance(item, str | bytes) else size_of(item)) * max(count, 0))
         if operator in ("**", "*") and isinstance(left, int) and isinstance(right, int):
             bits = _power_bits(left, right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > _MAX_BITS:
                 raise LimitError(f"expected integers of at most {_MAX_BITS} bits, given a larger one")
         if operator == "%" and isinstance(left, str):
-            _check_call("%", [left, *(right if isinstance(right, tuple) else (right,))])
-        return _measured(super().call_binop(context, operator, left, right))
+            _check_result_size("%", [left, *(right if isinstance(right, tuple) else (right,))])
+        return _charge_size(super().call_binop(context, operator, left, right))
 
 
 def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)  # keeps the jinja_pass_arg mark, which selects the Jinja object to pass first
     def limited(*args: Any, **kwargs: Any) -> Any:
-        own = args[1:] if getattr(function, "jinja_pass_arg", None) is not None else args
-        _check_call(name, [*own, *kwargs.values()])
-        return _measured(function(*args, **kwargs))
+        call_args = args[1:] if getattr(function, "jinja_pass_arg", None) is not None else args
+        _check_result_size(name, [*call_args, *kwargs.values()])
+        return _charge_size(function(*args, **kwargs))
 
     return limited

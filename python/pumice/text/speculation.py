@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.errors import InputError
-from .decoder import Choice, Device, Seen
-from .decoding_batch import Rows
+from .decoder import Decoder, SamplingParams, TokenBitmask
+from .decoding_batch import DecodingBatch
 
 if TYPE_CHECKING:
     from .generator import Generator
 
 NGRAM = "ngram"
-MOST_WIDTH = 15  # maximum draft tokens per run; with the last token, this is the row limit of the small-M GEMM kernels
-_GRAMS = (4, 3, 2)  # n-gram lengths, longest first
+MAX_DRAFT_TOKENS = (
+    15  # maximum draft tokens per run; with the last token, this is the row limit of the small-M GEMM kernels
+)
+_NGRAM_SIZES = (4, 3, 2)  # n-gram lengths, longest first
 
 
 class Proposer(Protocol):
@@ -25,59 +27,62 @@ class Proposer(Protocol):
         """Release the proposer's resources."""
 
 
-class NGrams:
+class NGramProposer:
     """Proposes the tokens that followed the most recent earlier occurrence of the text's last n-gram."""
 
     def __init__(self) -> None:
-        self._known = 1  # n-grams that end before this position are indexed
-        self._places: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
+        self._num_indexed = 1  # n-grams that end before this position are indexed
+        self._next_positions: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        self._note(tokens)
-        for size in _GRAMS:
-            place = self._places.get(tuple(tokens[-size:])) if len(tokens) >= size else None
-            if place is not None:
-                return list(tokens[place : place + count])
+        self._index_ngrams(tokens)
+        for size in _NGRAM_SIZES:
+            position = self._next_positions.get(tuple(tokens[-size:])) if len(tokens) >= size else None
+            if position is not None:
+                return list(tokens[position : position + count])
         return []
 
-    def _note(self, tokens: Sequence[int]) -> None:
+    def _index_ngrams(self, tokens: Sequence[int]) -> None:
         """Index all n-grams that are followed by a token."""
-        for end in range(self._known, len(tokens)):
-            for size in _GRAMS:
+        for end in range(self._num_indexed, len(tokens)):
+            for size in _NGRAM_SIZES:
                 if end >= size:
-                    self._places[tuple(tokens[end - size : end])] = end
-        self._known = len(tokens)
+                    self._next_positions[tuple(tokens[end - size : end])] = end
+        self._num_indexed = len(tokens)
 
     def close(self) -> None:
         pass
 
 
-class Draft:
+class DraftModelProposer:
     """Proposes a draft model's continuation, sampled with the same parameters."""
 
-    def __init__(self, rows: Rows, choice: Choice) -> None:
-        self._rows, self._choice = rows, choice
-        self._known = 0  # number of verified tokens at the start of the draft's tokens
-        self._seen = Seen([], rows.device.words)
+    def __init__(self, batch: DecodingBatch, params: SamplingParams) -> None:
+        self._batch, self._params = batch, params
+        self._num_verified = 0  # number of verified tokens at the start of the draft's tokens
+        self._token_bitmask = TokenBitmask([], batch.decoder.vocab_size)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        rows = self._rows
-        mine, known = rows.tokens[0], self._known
-        new = list(tokens[known:])
-        pairs = zip(mine[known:], new, strict=False)
-        right = next((i for i, (own, given) in enumerate(pairs) if own != given), min(len(mine) - known, len(new)))
-        rows.cached[0] = min(rows.cached[0], known + right)
-        mine[known:] = new
-        self._known = len(tokens)
-        room = count if rows.context is None else min(count, rows.context - len(tokens))
-        if room > 0:
-            seen = None if self._choice.penalty == 1 else self._seen.rows(tokens, [], 1)
-            for (token,) in rows.chosen([self._choice], room, seen):
-                rows.keep(0, token)
-        return mine[len(tokens) :]
+        batch = self._batch
+        draft_tokens, num_verified = batch.tokens[0], self._num_verified
+        verified = list(tokens[num_verified:])
+        pairs = zip(draft_tokens[num_verified:], verified, strict=False)
+        num_matching = next(
+            (i for i, (drafted, expected) in enumerate(pairs) if drafted != expected),
+            min(len(draft_tokens) - num_verified, len(verified)),
+        )
+        batch.cached[0] = min(batch.cached[0], num_verified + num_matching)
+        draft_tokens[num_verified:] = verified
+        self._num_verified = len(tokens)
+        num_new = count if batch.context_length is None else min(count, batch.context_length - len(tokens))
+        if num_new > 0:
+            token_bitmask = None if self._params.penalty == 1 else self._token_bitmask.for_positions(tokens, [], 1)
+            for (token,) in batch.generate([self._params], num_new, token_bitmask):
+                batch.append_token(0, token)
+        return draft_tokens[len(tokens) :]
 
     def close(self) -> None:
-        self._rows.close()
+        self._batch.close()
 
 
 def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
@@ -90,17 +95,20 @@ def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
         raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {speculate!r:.100}")
 
 
-def check_decoder(speculate: Generator | str, device: Device) -> None:
+def check_draft(speculate: Generator | str, device: Decoder) -> None:
     """Raise InputError if the draft's vocabulary size differs from the decoder's, StateError if the draft is closed."""
-    if not isinstance(speculate, str) and speculate.device.words != device.words:
+    if not isinstance(speculate, str) and speculate.device.vocab_size != device.vocab_size:
         raise InputError(
-            f"speculate: expected a generator of {device.words} words, as the model has them, given one of {speculate.device.words}"
+            f"speculate: expected a generator of {device.vocab_size} words, as the model has them, "
+            f"given one of {speculate.device.vocab_size}"
         )
 
 
-def proposer_of(speculate: Generator | str, choice: Choice, device: Device) -> Proposer:
-    """Return the source of draft tokens for a decoder. Raise the errors of check_decoder."""
-    check_decoder(speculate, device)
+def make_proposer(speculate: Generator | str, params: SamplingParams, device: Decoder) -> Proposer:
+    """Return the source of draft tokens for a decoder. Raise the errors of check_draft."""
+    check_draft(speculate, device)
     if isinstance(speculate, str):
-        return NGrams()
-    return Draft(Rows(speculate.device, 1, speculate.context_length, "speculate: the draft"), choice)
+        return NGramProposer()
+    return DraftModelProposer(
+        DecodingBatch(speculate.device, 1, speculate.context_length, "speculate: the draft"), params
+    )

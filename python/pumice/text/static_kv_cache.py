@@ -11,311 +11,341 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base.element_types import ONNX_NUMBERS, Array
-from ..importer.composed.attention import FIXED_ROOM, INT8_CACHE
+from ..base.element_types import ONNX_TYPE_CODES, Array
+from ..importer.composed.attention import INT8_CACHE, STATIC_KV_CACHE
 from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
-from .decoder_recipe import PAST, WANTED, Cache, RoomyRecipe, Scales
+from .combined_kv_cache import add_head_axis, resolve_io_names
+from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec, KvScalesSpec
 from .errors import FolderError
-from .model_folder import Folder, layer_names
-from .padding_verifier import Unclear
-from .length_evaluation import SHIFT, needed_nodes
+from .length_evaluation import PADDING_INPUT, needed_nodes
+from .model_folder import ModelFolder, cache_names_by_layer
 from .padding_plan import PaddingPlan, plan_padding
-from .combined_kv_cache import names_of, with_heads
+from .padding_verifier import PaddingError
 
-_PASSES = ("Cast", "Identity", "Tanh")  # row-wise operators allowed between the last MatMul and the logits
-_WITH_NUMBER = ("Add", "Div", "Mul", "Sub")
-_PRODUCTS = ("MatMul", "MatMulNBits", "Gemm")
-_NORMS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
-STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # cache dtype of each precision
+_UNARY_ROW_OPS = ("Cast", "Identity", "Tanh")  # row-wise operators allowed between the last MatMul and the logits
+_SCALAR_OPS = ("Add", "Div", "Mul", "Sub")
+_MATMUL_OPS = ("MatMul", "MatMulNBits", "Gemm")
+_NORM_OPS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
+CACHE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # cache dtype of each precision
 
 
 INT8 = "int8"  # values -127 to 127 times a scale per row
 
 
-class _Rewriter:
+class _StaticCacheRewriter:
     """The nodes, inputs and outputs of a decoder while it is rewritten."""
 
-    places, seen = "pumice.places", "pumice.seen"  # position_ids [batch, seq]; total lengths including this run [batch]
+    position_ids, total_lengths = (
+        "pumice.position_ids",
+        "pumice.total_lengths",
+    )  # position_ids [batch, seq]; total lengths including this run [batch]
 
-    def __init__(self, recipe: Recipe, folder: Folder, precision: str, in_int8: bool) -> None:
+    def __init__(self, recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
-        self.stored, self.in_int8 = STORED[precision], in_int8
+        self.storage_dtype, self.is_int8 = CACHE_DTYPES[precision], is_int8
         self.file = folder.model.rpartition("/")[2]
         self.nodes = list(recipe.nodes)
         self.constants = dict(recipe.constants)
         self.inputs = {value.name: value for value in recipe.inputs}
-        self.makers = {name: node for node in self.nodes for name in node.outputs if name}
-        self.front: list[NodeRecipe] = []  # nodes that compute masks and positions
+        self.producers = {name: node for node in self.nodes for name in node.outputs if name}
+        self.prologue: list[NodeRecipe] = []  # nodes that compute masks and positions
         self.renamed: dict[str, str] = {}  # replaced value -> its replacement
-        self.pairs = self._pairs()
-        self.is_single = False
+        self.cache_pairs = self._match_caches()
+        self.requires_batch_one = False
 
-    def refuse(self, field: str, message: str) -> FolderError:
+    def make_error(self, field: str, message: str) -> FolderError:
         return FolderError(self.file, field, message)
 
-    def _pairs(self) -> dict[str, str]:
+    def _match_caches(self) -> dict[str, str]:
         """Return input cache -> output cache. Raise FolderError if there are none, or if the counts differ."""
         outputs = {value.name for value in self.recipe.outputs}
-        past, present = (layer_names(given, known) for given, known in self._patterns(outputs))
+        past, present = (cache_names_by_layer(patterns, names) for patterns, names in self._cache_patterns(outputs))
         if not past:
-            raise self.refuse(self.names.past[0], "expected inputs of these names for the cache, given none")
-        made = {
-            one: other
-            for ones, others in zip(past, present, strict=False)
-            for one, other in zip(ones, others, strict=True)
+            raise self.make_error(self.names.past[0], "expected inputs of these names for the cache, given none")
+        result = {
+            input_name: output_name
+            for input_names, output_names in zip(past, present, strict=False)
+            for input_name, output_name in zip(input_names, output_names, strict=True)
         }
         for layer in past:
             for name in layer:
                 if name not in self.inputs:
-                    raise self.refuse(name, "expected an input of this name, given none")
-                if made.get(name) not in outputs:
-                    raise self.refuse(made.get(name, name), "expected an output with the longer cache, given none")
-        return made
+                    raise self.make_error(name, "expected an input of this name, given none")
+                if result.get(name) not in outputs:
+                    raise self.make_error(
+                        result.get(name, name), "expected an output with the longer cache, given none"
+                    )
+        return result
 
-    def _patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
+    def _cache_patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
         return (self.names.past, set(self.inputs)), (self.names.present, outputs)
 
-    def constant(self, name: str, value: Array) -> str:
-        full = f"pumice.{name}"
-        self.constants[full] = ConstantRecipe(full, str(value.dtype), list(value.shape), value.tobytes())
-        return full
+    def add_constant(self, name: str, value: Array) -> str:
+        full_name = f"pumice.{name}"
+        self.constants[full_name] = ConstantRecipe(full_name, str(value.dtype), list(value.shape), value.tobytes())
+        return full_name
 
-    def add(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
-        full = f"pumice.{name}"
-        self.front.append(NodeRecipe(op, full, list(inputs), [full], dict(attributes)))
-        return full
+    def add_node(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
+        full_name = f"pumice.{name}"
+        self.prologue.append(NodeRecipe(op, full_name, list(inputs), [full_name], dict(attributes)))
+        return full_name
 
     # ---- caches
 
-    def cache(self, name: str, output: str) -> Cache:
+    def make_cache_spec(self, name: str, output: str) -> KvCacheSpec:
         value = self.inputs[name]
         if value.dtype not in ("float32", "float16") or value.shape is None or len(value.shape) != 4:
-            raise self.refuse(name, f"expected floats [batch, heads, rows, size], given {value.dtype} {value.shape}")
+            raise self.make_error(
+                name, f"expected floats [batch, heads, rows, size], given {value.dtype} {value.shape}"
+            )
         heads, size = value.shape[1], value.shape[3]
         if not heads or not size:
-            raise self.refuse(name, f"expected known numbers of heads and their size, given {value.shape}")
-        if self.in_int8 and len(self.names.past) == 1:
-            raise self.refuse(name, "expected keys and values in tensors of their own for caches of int8, given one")
-        if self.in_int8 and size % 4:
-            raise self.refuse(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
-        return Cache(name, output, value.dtype, heads, size)
+            raise self.make_error(name, f"expected known numbers of heads and their size, given {value.shape}")
+        if self.is_int8 and len(self.names.past) == 1:
+            raise self.make_error(
+                name, "expected keys and values in tensors of their own for caches of int8, given one"
+            )
+        if self.is_int8 and size % 4:
+            raise self.make_error(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
+        return KvCacheSpec(name, output, value.dtype, heads, size)
 
-    def grouped_nodes(self) -> list[int]:
+    def find_gqa_nodes(self) -> list[int]:
         """Return the indices of nodes that manage a cache themselves."""
         return [i for i, node in enumerate(self.nodes) if node.op == "GroupQueryAttention"]
 
-    def fix_grouped(self) -> None:
-        """Make each GroupQueryAttention write into its cache from row PAST on."""
-        used = set()
-        for i in self.grouped_nodes():
+    def rewrite_gqa(self) -> None:
+        """Make each GroupQueryAttention write into its cache from row PAST_LENGTHS on."""
+        visited = set()
+        for i in self.find_gqa_nodes():
             node = self.nodes[i]
             inputs = [*node.inputs, *[""] * (10 - len(node.inputs))]
             if len(inputs) > 10 and inputs[10]:
-                raise self.refuse(node.name, "expected GroupQueryAttention without attention_bias, given one")
+                raise self.make_error(node.name, "expected GroupQueryAttention without attention_bias, given one")
             for past, present in zip(inputs[3:5], [*node.outputs, "", ""][1:3], strict=True):
-                if self.pairs.get(past) != present:
-                    raise self.refuse(
+                if self.cache_pairs.get(past) != present:
+                    raise self.make_error(
                         node.name, f"expected a cache and its longer form, given '{past}' and '{present}'"
                     )
-                used.add(past)
-            inputs[5], inputs[6] = PAST, self.seen
+                visited.add(past)
+            inputs[5], inputs[6] = PAST_LENGTHS, self.total_lengths
             if not inputs[9]:
-                inputs[9] = self.places
-            self.nodes[i] = node._replace(inputs=inputs, attributes={**node.attributes, FIXED_ROOM: 1})
-            if self.in_int8:
-                self.nodes[i] = self.with_scales(self.nodes[i])
-        if missing := [name for name in self.pairs if name not in used]:
-            raise self.refuse(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
+                inputs[9] = self.position_ids
+            self.nodes[i] = node._replace(inputs=inputs, attributes={**node.attributes, STATIC_KV_CACHE: 1})
+            if self.is_int8:
+                self.nodes[i] = self.add_int8_scales(self.nodes[i])
+        if missing := [name for name in self.cache_pairs if name not in visited]:
+            raise self.make_error(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
 
-    def with_scales(self, node: NodeRecipe) -> NodeRecipe:
+    def add_int8_scales(self, node: NodeRecipe) -> NodeRecipe:
         """Return the node with inputs and outputs for the scales of its int8 caches."""
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
-            raise self.refuse(node.name, "expected GroupQueryAttention without scales or norms, given some")
-        keys, values = (self.cache(name, "").size for name in inputs[3:5])
+            raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms, given some")
+        keys, values = (self.make_cache_spec(name, "").size for name in inputs[3:5])
         if keys != values:
-            raise self.refuse(
+            raise self.make_error(
                 inputs[4], f"expected heads of {keys} elements as the keys' for caches of int8, given {values}"
             )
         inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
         outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
         return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
 
-    def joining(self, past: str) -> NodeRecipe:
+    def find_cache_concat(self, past: str) -> NodeRecipe:
         """Return the Concat that appends new rows to a cache."""
-        maker = self.makers.get(self.pairs[past])
-        while maker is not None and maker.op in ("Identity", "Cast"):
-            maker = self.makers.get(maker.inputs[0])
-        if maker is None or maker.op != "Concat" or len(maker.inputs) != 2 or maker.inputs[0] != past:
-            what = "nothing" if maker is None else maker.qualified_op
-            raise self.refuse(self.pairs[past], f"expected a cache by GroupQueryAttention or Concat, given {what}")
-        if maker.attributes.get("axis") not in (2, -2):
-            raise self.refuse(maker.name, f"expected new rows on axis 2, given axis {maker.attributes.get('axis')}")
-        return maker
+        producer = self.producers.get(self.cache_pairs[past])
+        while producer is not None and producer.op in ("Identity", "Cast"):
+            producer = self.producers.get(producer.inputs[0])
+        if producer is None or producer.op != "Concat" or len(producer.inputs) != 2 or producer.inputs[0] != past:
+            op = "nothing" if producer is None else producer.qualified_op
+            raise self.make_error(
+                self.cache_pairs[past], f"expected a cache by GroupQueryAttention or Concat, given {op}"
+            )
+        if producer.attributes.get("axis") not in (2, -2):
+            raise self.make_error(
+                producer.name, f"expected new rows on axis 2, given axis {producer.attributes.get('axis')}"
+            )
+        return producer
 
-    def as_stored(self, cache: Cache) -> Cache:
+    def to_storage_dtype(self, cache: KvCacheSpec) -> KvCacheSpec:
         """Return the cache as stored: in the precision's type or int8, which the program converts to the model's float type."""
-        if self.in_int8:
-            return self.as_int8(cache)
-        if not self.grouped_nodes():
-            joined = self.joining(cache.name)
-            self.nodes[self.nodes.index(joined)] = self.in_use_joined(joined, joined.inputs)
-        if cache.dtype == self.stored:
+        if self.is_int8:
+            return self.to_int8(cache)
+        if not self.find_gqa_nodes():
+            concat = self.find_cache_concat(cache.name)
+            self.nodes[self.nodes.index(concat)] = self.make_padded_concat(concat, concat.inputs)
+        if cache.dtype == self.storage_dtype:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
-        self.renamed[cache.name] = self.front_cast(cache, name)
-        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_NUMBERS[self.stored]}))
-        return cache._replace(name=name, output=output, dtype=self.stored)
+        self.renamed[cache.name] = self.add_prologue_cast(cache, name)
+        self.nodes.append(
+            NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_TYPE_CODES[self.storage_dtype]})
+        )
+        return cache._replace(name=name, output=output, dtype=self.storage_dtype)
 
-    def as_int8(self, cache: Cache) -> Cache:
+    def to_int8(self, cache: KvCacheSpec) -> KvCacheSpec:
         """Return the cache as int8 with scales, which GroupQueryAttention reads directly and Concat reads dequantised."""
-        scales = Scales(f"{cache.name}.scales", f"{cache.output}.scales", self.stored)
-        if self.grouped_nodes():
+        scales = KvScalesSpec(f"{cache.name}.scales", f"{cache.output}.scales", self.storage_dtype)
+        if self.find_gqa_nodes():
             return cache._replace(dtype=INT8, scales=scales)
-        made = cache._replace(name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales)
-        self.renamed[cache.name] = made.name
-        self.round_rows(cache, made, scales)
-        return made
+        int8_cache = cache._replace(
+            name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales
+        )
+        self.renamed[cache.name] = int8_cache.name
+        self.quantize_new_rows(cache, int8_cache, scales)
+        return int8_cache
 
-    def floats_of(self, cache: Cache, levels: str, scales: str) -> tuple[str, list[NodeRecipe]]:
+    def make_dequantize_nodes(self, cache: KvCacheSpec, quantized: str, scales: str) -> tuple[str, list[NodeRecipe]]:
         """Return the dequantised values in this cache's dtype, and the nodes that compute them."""
-        behind, to = self.constant("behind", np.array([3])), ONNX_NUMBERS[cache.dtype]
-        taken, each, factors, floats = (f"{levels}.{one}" for one in ("taken", "each", "factors", "floats"))
+        last_axis, to = self.add_constant("behind", np.array([3])), ONNX_TYPE_CODES[cache.dtype]
+        values, expanded, factors, floats = (
+            f"{quantized}.{suffix}" for suffix in ("taken", "each", "factors", "floats")
+        )
         return floats, [
-            NodeRecipe("Cast", taken, [levels], [taken], {"to": to}),
-            NodeRecipe("Unsqueeze", each, [scales, behind], [each], {}),
-            NodeRecipe("Cast", factors, [each], [factors], {"to": to}),
-            NodeRecipe("Mul", floats, [taken, factors], [floats], {}),
+            NodeRecipe("Cast", values, [quantized], [values], {"to": to}),
+            NodeRecipe("Unsqueeze", expanded, [scales, last_axis], [expanded], {}),
+            NodeRecipe("Cast", factors, [expanded], [factors], {"to": to}),
+            NodeRecipe("Mul", floats, [values, factors], [floats], {}),
         ]
 
-    def round_rows(self, cache: Cache, made: Cache, scales: Scales) -> None:
+    def quantize_new_rows(self, cache: KvCacheSpec, int8_cache: KvCacheSpec, scales: KvScalesSpec) -> None:
         """Quantise the new rows and concatenate their dequantised values with the cache, so a run sees its own rows as later runs will see
         them.
 
         A GroupQueryAttention on an int8 cache of just the new rows quantises them as its keys and values.
         """
-        joined = self.joining(cache.name)
-        levels, factors, firsts = self.no_rows(cache)
-        rows, made_scales = f"{made.output}.rows", f"{scales.output}.made"
-        unused = [f"{made.output}.{one}" for one in ("queries", "values", "value_scales")]
-        inputs = [rows] * 3 + [levels] * 2 + [factors] * 2 + [firsts]
-        outputs = [unused[0], made.output, unused[1], made_scales, unused[2]]
-        floats, nodes = self.floats_of(cache, made.output, scales.output)
-        place, to = self.nodes.index(joined), dict[str, Attribute](to=ONNX_NUMBERS[self.stored])
-        self.nodes[place : place + 1] = [
-            NodeRecipe("Cast", rows, [cache.output], [rows], to),
-            NodeRecipe("QuantizedCaches", made.output, inputs, outputs, {}, "pumice"),
-            NodeRecipe("Cast", scales.output, [made_scales], [scales.output], to),
+        concat = self.find_cache_concat(cache.name)
+        quantized, factors, firsts = self.add_zero_cache(cache)
+        new_rows, new_scales = f"{int8_cache.output}.rows", f"{scales.output}.made"
+        unused = [f"{int8_cache.output}.{suffix}" for suffix in ("queries", "values", "value_scales")]
+        inputs = [new_rows] * 3 + [quantized] * 2 + [factors] * 2 + [firsts]
+        outputs = [unused[0], int8_cache.output, unused[1], new_scales, unused[2]]
+        floats, nodes = self.make_dequantize_nodes(cache, int8_cache.output, scales.output)
+        index, to = self.nodes.index(concat), dict[str, Attribute](to=ONNX_TYPE_CODES[self.storage_dtype])
+        self.nodes[index : index + 1] = [
+            NodeRecipe("Cast", new_rows, [cache.output], [new_rows], to),
+            NodeRecipe("QuantizedCaches", int8_cache.output, inputs, outputs, {}, "pumice"),
+            NodeRecipe("Cast", scales.output, [new_scales], [scales.output], to),
             *nodes,
-            self.in_use_joined(joined, [made.name, floats], scales.name),
+            self.make_padded_concat(concat, [int8_cache.name, floats], scales.name),
         ]
 
-    def in_use_joined(self, joined: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
+    def make_padded_concat(self, concat: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
         """Return the node that replaces a Concat of a cache and new rows; its result is left-padded with zeros.
 
         The mask gives padding a weight of zero, so the padding itself must be finite.
         """
-        return NodeRecipe("JoinedRows", joined.name, [*inputs, PAST, *scales], joined.outputs, {}, "pumice")
+        return NodeRecipe("JoinedRows", concat.name, [*inputs, PAST_LENGTHS, *scales], concat.outputs, {}, "pumice")
 
-    def no_rows(self, cache: Cache) -> tuple[str, str, str]:
+    def add_zero_cache(self, cache: KvCacheSpec) -> tuple[str, str, str]:
         """Return zero-filled levels and scales for the new rows, and zero past lengths per sequence."""
         name = f"none.{cache.heads}.{cache.size}"
-        if not any(node.name == f"pumice.{name}.levels" for node in self.front):
-            first, second, third = (self.constant(f"axis.{i}", np.array([i])) for i in range(3))
-            shape = self.add("Shape", f"{name}.shape", self.names.words)
-            images = self.add("Slice", f"{name}.images", shape, first, second)
-            rows = self.add("Slice", f"{name}.rows", shape, second, third)
-            heads, size = (self.constant(f"{name}.{n}", np.array([n])) for n in (cache.heads, cache.size))
-            lines = self.add("Concat", f"{name}.lines", images, heads, rows, axis=0)
-            elements = self.add("Concat", f"{name}.elements", lines, size, axis=0)
-            self.add("Expand", f"{name}.levels", self.constant("none.level", np.zeros(1, np.int8)), elements)
-            scale = self.constant("none.scale", np.zeros(1, np.float32))
-            self.cast(f"{name}.scales", self.add("Expand", f"{name}.wide", scale, lines), self.stored)
-            self.add("Expand", f"{name}.firsts", self.constant("none.first", np.zeros(1, np.int64)), images)
-        levels, scales, firsts = (f"pumice.{name}.{one}" for one in ("levels", "scales", "firsts"))
-        return levels, scales, firsts
+        if not any(node.name == f"pumice.{name}.levels" for node in self.prologue):
+            first, second, third = (self.add_constant(f"axis.{i}", np.array([i])) for i in range(3))
+            shape = self.add_node("Shape", f"{name}.shape", self.names.input_ids)
+            batch = self.add_node("Slice", f"{name}.images", shape, first, second)
+            rows = self.add_node("Slice", f"{name}.rows", shape, second, third)
+            heads, size = (self.add_constant(f"{name}.{n}", np.array([n])) for n in (cache.heads, cache.size))
+            scales_shape = self.add_node("Concat", f"{name}.lines", batch, heads, rows, axis=0)
+            values_shape = self.add_node("Concat", f"{name}.elements", scales_shape, size, axis=0)
+            self.add_node(
+                "Expand", f"{name}.levels", self.add_constant("none.level", np.zeros(1, np.int8)), values_shape
+            )
+            scale = self.add_constant("none.scale", np.zeros(1, np.float32))
+            self.add_cast(
+                f"{name}.scales", self.add_node("Expand", f"{name}.wide", scale, scales_shape), self.storage_dtype
+            )
+            self.add_node("Expand", f"{name}.firsts", self.add_constant("none.first", np.zeros(1, np.int64)), batch)
+        quantized, scales, firsts = (f"pumice.{name}.{suffix}" for suffix in ("levels", "scales", "firsts"))
+        return quantized, scales, firsts
 
-    def front_cast(self, cache: Cache, name: str) -> str:
-        return self.front_node("Cast", f"{name}.taken", name, to=ONNX_NUMBERS[cache.dtype])
+    def add_prologue_cast(self, cache: KvCacheSpec, name: str) -> str:
+        return self.add_prologue_node("Cast", f"{name}.taken", name, to=ONNX_TYPE_CODES[cache.dtype])
 
-    def front_node(self, op: str, made: str, *inputs: str, **attributes: Attribute) -> str:
-        self.front.append(NodeRecipe(op, made, [*inputs], [made], dict(attributes)))
-        return made
+    def add_prologue_node(self, op: str, output: str, *inputs: str, **attributes: Attribute) -> str:
+        self.prologue.append(NodeRecipe(op, output, [*inputs], [output], dict(attributes)))
+        return output
 
     # ---- padding
 
-    def padding_plan(self, joins: dict[str, NodeRecipe]) -> PaddingPlan:
+    def padding_plan(self, concats: dict[str, NodeRecipe]) -> PaddingPlan:
         try:
-            return plan_padding(self.recipe, self.folder, joins)
-        except Unclear as unclear:
-            helps = (
+            return plan_padding(self.recipe, self.folder, concats)
+        except PaddingError as unclear:
+            hint = (
                 ""
-                if self.folder.context
+                if self.folder.context_length
                 else "the folder names no context (max_position_embeddings), so 4096 tokens were tried; "
             )
-            helps += "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
-            what = f"expected results that do not change with the capacity of the caches: {unclear}; {helps}"
-            raise self.refuse(unclear.where, what) from None
+            hint += "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            reason = f"expected results that do not change with the capacity of the caches: {unclear}; {hint}"
+            raise self.make_error(unclear.location, reason) from None
 
-    def fix_shapes(self, caches: dict[str, str]) -> None:
+    def rewrite_cache_shapes(self, caches: dict[str, str]) -> None:
         """Make each Shape of a cache return its length without the new rows, as before its Concat."""
-        rows = self.add(
+        rows = self.add_node(
             "Mul",
             "rows.of.caches",
-            self.count("rows.new", self.names.words, 1),
-            self.constant("third.axis", np.array([0, 0, 1, 0])),
+            self.add_axis_length("rows.new", self.names.input_ids, 1),
+            self.add_constant("third.axis", np.array([0, 0, 1, 0])),
         )
         for i, node in enumerate(self.nodes):
             if node.op == "Shape" and node.inputs[0] in caches:
                 name, attributes = node.outputs[0], node.attributes
-                cut = [int(attributes.get("start", 0)), int(attributes.get("end", 4))]  # type: ignore[arg-type]
-                full = self.front_node("Shape", f"{name}.full", caches[node.inputs[0]])
-                less = self.front_node("Sub", f"{name}.past", full, rows)
-                begin, end = (self.constant(f"{name}.{j}", np.array([one])) for j, one in enumerate(cut))
-                self.nodes[i] = NodeRecipe("Slice", node.name, [less, begin, end], [name], {})
+                bounds = [int(attributes.get("start", 0)), int(attributes.get("end", 4))]  # type: ignore[arg-type]
+                full_shape = self.add_prologue_node("Shape", f"{name}.full", caches[node.inputs[0]])
+                past_shape = self.add_prologue_node("Sub", f"{name}.past", full_shape, rows)
+                begin, end = (self.add_constant(f"{name}.{j}", np.array([bound])) for j, bound in enumerate(bounds))
+                self.nodes[i] = NodeRecipe("Slice", node.name, [past_shape, begin, end], [name], {})
 
     # ---- masks and positions
 
-    def count(self, name: str, value: str, axis: int) -> str:
+    def add_axis_length(self, name: str, value: str, axis: int) -> str:
         """Add nodes for the length of an axis, a scalar."""
-        shape = self.add("Shape", f"{name}.shape", value)
-        return self.add("Gather", name, shape, self.constant(f"{name}.axis", np.array(axis)))
+        shape = self.add_node("Shape", f"{name}.shape", value)
+        return self.add_node("Gather", name, shape, self.add_constant(f"{name}.axis", np.array(axis)))
 
-    def numbers(self, name: str, count: str) -> str:
+    def add_range(self, name: str, count: str) -> str:
         """Add a Range 0, 1, ... up to a count."""
-        return self.add("Range", name, self.constant("zero", np.array(0)), count, self.constant("one", np.array(1)))
+        return self.add_node(
+            "Range", name, self.add_constant("zero", np.array(0)), count, self.add_constant("one", np.array(1))
+        )
 
-    def column(self) -> str:
-        """Return PAST as a column [batch, 1]."""
-        return self.add("Unsqueeze", "past.column", PAST, self.constant("first", np.array([1])))
+    def past_column(self) -> str:
+        """Return PAST_LENGTHS as a column [batch, 1]."""
+        return self.add_node("Unsqueeze", "past.column", PAST_LENGTHS, self.add_constant("first", np.array([1])))
 
-    def cast(self, name: str, value: str, dtype: str) -> str:
-        return self.add("Cast", name, value, to=ONNX_NUMBERS[dtype])
+    def add_cast(self, name: str, value: str, dtype: str) -> str:
+        return self.add_node("Cast", name, value, to=ONNX_TYPE_CODES[dtype])
 
-    def fix_places(self) -> None:
-        """Compute position_ids and attention_mask from PAST and the length of this run."""
-        rows, caches = self.count("rows", self.names.words, 1), next(iter(self.pairs))
-        now, column = self.numbers("now", rows), self.column()
-        places = self.add("Add", self.places.removeprefix("pumice."), column, now)
-        self.add("Add", self.seen.removeprefix("pumice."), PAST, rows)
-        if self.names.places in self.inputs:
+    def rewrite_positions_and_mask(self) -> None:
+        """Compute position_ids and attention_mask from PAST_LENGTHS and the length of this run."""
+        rows, caches = self.add_axis_length("rows", self.names.input_ids, 1), next(iter(self.cache_pairs))
+        now, past_column = self.add_range("now", rows), self.past_column()
+        position_ids = self.add_node("Add", self.position_ids.removeprefix("pumice."), past_column, now)
+        self.add_node("Add", self.total_lengths.removeprefix("pumice."), PAST_LENGTHS, rows)
+        if self.names.position_ids in self.inputs:
             self.replace_input(
-                self.names.places, self.cast("places.cast", places, self.inputs[self.names.places].dtype)
+                self.names.position_ids,
+                self.add_cast("places.cast", position_ids, self.inputs[self.names.position_ids].dtype),
             )
-        filled = self.filled_rows(caches, rows, column)
-        if self.names.mask not in self.inputs:
+        filled = self.add_cache_mask(caches, rows, past_column)
+        if self.names.attention_mask not in self.inputs:
             return
-        self.replace_input(self.names.mask, self.cast("mask.cast", filled, self.inputs[self.names.mask].dtype))
+        self.replace_input(
+            self.names.attention_mask, self.add_cast("mask.cast", filled, self.inputs[self.names.attention_mask].dtype)
+        )
 
-    def filled_rows(self, caches: str, rows: str, column: str) -> str:
+    def add_cache_mask(self, caches: str, rows: str, past_column: str) -> str:
         """Add the mask of cache rows that hold tokens, [batch, capacity]: the first rows, or the last rows after a Concat."""
-        capacity = self.count("room.size", caches, 2)
-        room, used = self.numbers("room", capacity), self.add("Add", "used", column, rows)
-        if self.grouped_nodes():
-            return self.add("Less", "mask", room, used)
-        past = self.add("Gather", "past.first", PAST, self.constant("zero", np.array(0)))
-        self.add("Sub", SHIFT.removeprefix("pumice."), self.add("Sub", "past.capacity", capacity, rows), past)
-        return self.add("GreaterOrEqual", "mask", room, self.add("Sub", "mask.first", capacity, used))
+        capacity = self.add_axis_length("room.size", caches, 2)
+        cache_rows, used = self.add_range("room", capacity), self.add_node("Add", "used", past_column, rows)
+        if self.find_gqa_nodes():
+            return self.add_node("Less", "mask", cache_rows, used)
+        past = self.add_node("Gather", "past.first", PAST_LENGTHS, self.add_constant("zero", np.array(0)))
+        self.add_node(
+            "Sub", PADDING_INPUT.removeprefix("pumice."), self.add_node("Sub", "past.capacity", capacity, rows), past
+        )
+        return self.add_node("GreaterOrEqual", "mask", cache_rows, self.add_node("Sub", "mask.first", capacity, used))
 
     def replace_input(self, name: str, value: str) -> None:
         del self.inputs[name]
@@ -323,92 +353,96 @@ class _Rewriter:
 
     # ---- logits
 
-    def dynamic(self) -> set[str]:
+    def input_dependent(self) -> set[str]:
         """Return the values that depend on the inputs."""
-        found = {value.name for value in self.recipe.inputs}
+        dependent = {value.name for value in self.recipe.inputs}
         for node in self.nodes:
-            if found.intersection(node.reads):
-                found.update(node.outputs)
-        return found
+            if dependent.intersection(node.reads):
+                dependent.update(node.outputs)
+        return dependent
 
-    def before_product(self) -> tuple[NodeRecipe, int] | None:
+    def find_logits_matmul(self) -> tuple[NodeRecipe, int] | None:
         """Return the MatMul that computes all logits, and its activation input's index; None if not found."""
-        dynamic, name = self.dynamic(), self.names.logits
-        while (node := self.makers.get(name)) is not None:
-            if node.op in _PRODUCTS:
-                return None if node.op == "Gemm" or node.inputs[1] in dynamic else (node, 0)
-            varying = [one for one in node.inputs if one in dynamic]
-            if node.op not in (*_PASSES, *_WITH_NUMBER) or len(varying) != 1:
+        input_dependent, name = self.input_dependent(), self.names.logits
+        while (node := self.producers.get(name)) is not None:
+            if node.op in _MATMUL_OPS:
+                return None if node.op == "Gemm" or node.inputs[1] in input_dependent else (node, 0)
+            dynamic_inputs = [value for value in node.inputs if value in input_dependent]
+            if node.op not in (*_UNARY_ROW_OPS, *_SCALAR_OPS) or len(dynamic_inputs) != 1:
                 return None
-            name = varying[0]
+            name = dynamic_inputs[0]
         return None
 
-    def before_norm(self, product: NodeRecipe) -> NodeRecipe:
+    def find_norm_before(self, matmul: NodeRecipe) -> NodeRecipe:
         """Return the row normalisation that only the MatMul reads; the MatMul itself if there is none."""
-        made = product.inputs[0]
-        norm = self.makers.get(made)
-        if norm is None or norm.op not in _NORMS or norm.attributes.get("axis", -1) not in (-1, 2):
-            return product
-        readers = sum(node.reads.count(made) for node in self.nodes)
-        is_alone = (
-            readers == 1 and made not in {value.name for value in self.recipe.outputs} and not any(norm.outputs[1:])
+        norm_output = matmul.inputs[0]
+        norm = self.producers.get(norm_output)
+        if norm is None or norm.op not in _NORM_OPS or norm.attributes.get("axis", -1) not in (-1, 2):
+            return matmul
+        readers = sum(node.reads.count(norm_output) for node in self.nodes)
+        is_only_reader = (
+            readers == 1
+            and norm_output not in {value.name for value in self.recipe.outputs}
+            and not any(norm.outputs[1:])
         )
-        return norm if is_alone and norm.outputs[0] == made else product
+        return norm if is_only_reader and norm.outputs[0] == norm_output else matmul
 
-    def pick_rows(self) -> None:
+    def select_positions(self) -> None:
         """Limit the last MatMul to the requested positions if it is found; otherwise select the positions from the logits."""
-        indices = "pumice.wanted.column"
-        column = NodeRecipe("Unsqueeze", indices, [WANTED, self.constant("last", np.array([2]))], [indices], {})
-        self.front.append(column)
-        found = self.before_product()
-        if found is None:
-            node = self.makers.get(self.names.logits)
+        indices = "pumice.logit_positions.column"
+        column = NodeRecipe(
+            "Unsqueeze", indices, [LOGIT_POSITIONS, self.add_constant("last", np.array([2]))], [indices], {}
+        )
+        self.prologue.append(column)
+        matmul_input = self.find_logits_matmul()
+        if matmul_input is None:
+            node = self.producers.get(self.names.logits)
             if node is None:
-                raise self.refuse(self.names.logits, "expected an output of this name, given none")
-            every = f"{self.names.logits}.every"
-            place = self.nodes.index(node)
-            outputs = [every if one == self.names.logits else one for one in node.outputs]
-            pick = self.picked(every, indices, self.names.logits)
-            self.nodes[place : place + 1] = [node._replace(outputs=outputs), pick]
+                raise self.make_error(self.names.logits, "expected an output of this name, given none")
+            all_logits = f"{self.names.logits}.every"
+            index = self.nodes.index(node)
+            outputs = [all_logits if output == self.names.logits else output for output in node.outputs]
+            pick = self.make_gather_nd(all_logits, indices, self.names.logits)
+            self.nodes[index : index + 1] = [node._replace(outputs=outputs), pick]
             return
-        node = self.before_norm(found[0])
-        place, some = self.nodes.index(node), f"{node.inputs[0]}.wanted"
-        pick = self.picked(node.inputs[0], indices, some)
-        self.nodes[place : place + 1] = [pick, node._replace(inputs=[some, *node.inputs[1:]])]
+        node = self.find_norm_before(matmul_input[0])
+        index, selected = self.nodes.index(node), f"{node.inputs[0]}.wanted"
+        pick = self.make_gather_nd(node.inputs[0], indices, selected)
+        self.nodes[index : index + 1] = [pick, node._replace(inputs=[selected, *node.inputs[1:]])]
 
     @staticmethod
-    def picked(value: str, indices: str, output: str) -> NodeRecipe:
+    def make_gather_nd(value: str, indices: str, output: str) -> NodeRecipe:
         return NodeRecipe("GatherND", "pumice.pick", [value, indices], [output], {"batch_dims": 1})
 
     # ---- result
 
-    def kept_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
+    def collect_live_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
         """Return the nodes on which an output depends, with renamed inputs."""
-        needed, kept = set(outputs), []
-        for node in reversed([*self.front, *self.nodes]):
+        needed, live = set(outputs), []
+        for node in reversed([*self.prologue, *self.nodes]):
             if not needed.intersection(node.outputs):
                 continue
             node = node._replace(inputs=[self.renamed.get(name, name) for name in node.inputs])
             needed.update(node.reads)
-            kept.append(node)
-        return kept[::-1]
+            live.append(node)
+        return live[::-1]
 
-    def check_lengths(self, outputs: list[str]) -> None:
+    def check_no_length_reads(self, outputs: list[str]) -> None:
         """Raise FolderError for nodes that read a mask's elements, or the length of a mask or cache, which is now the capacity."""
-        live = needed_nodes([*self.front, *self.nodes], outputs)
-        axes = {self.names.mask: 1, **dict.fromkeys([*self.pairs, *self.pairs.values()], 2)}
+        live = needed_nodes([*self.prologue, *self.nodes], outputs)
+        axes = {self.names.attention_mask: 1, **dict.fromkeys([*self.cache_pairs, *self.cache_pairs.values()], 2)}
         for node in live:
-            if node in self.front or node.op == "GroupQueryAttention":
+            if node in self.prologue or node.op == "GroupQueryAttention":
                 continue
-            is_length = node.op == "Shape" and self.has_length(node, axes.get(node.inputs[0], 9), live)
-            if is_length or (node.op != "Shape" and self.names.mask in node.reads):
-                raise self.refuse(
+            is_length = node.op == "Shape" and self.may_read_size(node, axes.get(node.inputs[0], 9), live)
+            if is_length or (node.op != "Shape" and self.names.attention_mask in node.reads):
+                raise self.make_error(
                     node.name,
                     f"{node.op} reads how long '{node.inputs[0]}' is: expected that attention alone depends on the number of tokens so "
                     "far, as it is not known when a step is recorded; pumice.load runs the model as it is",
                 )
 
-    def has_length(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
+    def may_read_size(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
         """Return whether a reader of a Shape may use the size of this axis."""
         start, end = (int(node.attributes.get(name, default)) for name, default in (("start", 0), ("end", 9)))  # type: ignore[arg-type]
         if axis > 3 or not start <= axis < (end if end >= 0 else 9):
@@ -423,78 +457,92 @@ class _Rewriter:
     def check_inputs(self, nodes: list[NodeRecipe]) -> None:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
-            if name not in self.pairs and name != self.names.words and name in read:
-                raise self.refuse(
+            if name not in self.cache_pairs and name != self.names.input_ids and name in read:
+                raise self.make_error(
                     name, f"expected words, places, a mask and caches alone as inputs, given {value.dtype}"
                 )
-        if self.names.words not in self.inputs:
-            raise self.refuse(self.names.words, "expected an input of this name, given none")
+        if self.names.input_ids not in self.inputs:
+            raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
 
-    def fixed_caches(self) -> list[Cache]:
+    def rewrite_caches(self) -> list[KvCacheSpec]:
         """Return the caches after rewriting their readers for a fixed capacity."""
-        caches = [self.cache(*pair) for pair in self.pairs.items()]
-        if self.grouped_nodes():
-            self.fix_grouped()
-            return [self.as_stored(cache) for cache in caches]
-        joins = {name: self.joining(name) for name in self.pairs}
-        plan = self.padding_plan(joins)
-        self.nodes, self.is_single = list(plan.nodes), plan.is_single
+        caches = [self.make_cache_spec(*pair) for pair in self.cache_pairs.items()]
+        if self.find_gqa_nodes():
+            self.rewrite_gqa()
+            return [self.to_storage_dtype(cache) for cache in caches]
+        concats = {name: self.find_cache_concat(name) for name in self.cache_pairs}
+        plan = self.padding_plan(concats)
+        self.nodes, self.requires_batch_one = list(plan.nodes), plan.requires_batch_one
         self.constants |= plan.constants
-        made = [self.as_stored(one._replace(output=joins[one.name].inputs[1])) for one in caches]
-        self.fix_shapes({one.name: other.name for one, other in zip(caches, made, strict=True)})
-        return made
+        result = [
+            self.to_storage_dtype(cache_spec._replace(output=concats[cache_spec.name].inputs[1]))
+            for cache_spec in caches
+        ]
+        self.rewrite_cache_shapes(
+            {cache_spec.name: result_spec.name for cache_spec, result_spec in zip(caches, result, strict=True)}
+        )
+        return result
 
-    def rewritten(self) -> RoomyRecipe:
-        if self.names.words not in self.inputs:
-            raise self.refuse(self.names.words, "expected an input of this name, given none")
-        caches, is_apart = self.fixed_caches(), not self.grouped_nodes()
-        self.pick_rows()
-        self.fix_places()
-        scales = [one.scales.output for one in caches if one.scales is not None and one.scales.output]
+    def rewrite(self) -> DecoderRecipe:
+        if self.names.input_ids not in self.inputs:
+            raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
+        caches, outputs_new_rows = self.rewrite_caches(), not self.find_gqa_nodes()
+        self.select_positions()
+        self.rewrite_positions_and_mask()
+        scales = [
+            cache_spec.scales.output
+            for cache_spec in caches
+            if cache_spec.scales is not None and cache_spec.scales.output
+        ]
         outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
-        if not is_apart:
-            self.check_lengths(outputs)
-        nodes = self.kept_nodes(set(outputs))
+        if not outputs_new_rows:
+            self.check_no_length_reads(outputs)
+        nodes = self.collect_live_nodes(set(outputs))
         self.check_inputs(nodes)
         recipe = self.recipe._replace(
-            inputs=self.new_inputs(caches),
+            inputs=self.make_inputs(caches),
             outputs=[InputRecipe(name, "", None, []) for name in outputs],
             nodes=nodes,
             constants=self.constants,
             plain=False,
         )
-        words = self.inputs[self.names.words]
-        return RoomyRecipe(
+        input_ids = self.inputs[self.names.input_ids]
+        return DecoderRecipe(
             recipe,
             caches,
-            self.names.words,
-            words.dtype,
+            self.names.input_ids,
+            input_ids.dtype,
             self.names.logits,
-            is_apart,
-            self.is_single,
+            outputs_new_rows,
+            self.requires_batch_one,
         )
 
-    def new_inputs(self, caches: list[Cache]) -> list[InputRecipe]:
-        words = self.inputs[self.names.words]
-        made = [
-            words._replace(shape=[None, None], dimension_names=["batch", "rows"]),
-            InputRecipe(PAST, "int64", [None], ["batch"]),
-            InputRecipe(WANTED, "int64", [None, None], ["batch", "wanted"]),
+    def make_inputs(self, caches: list[KvCacheSpec]) -> list[InputRecipe]:
+        input_ids = self.inputs[self.names.input_ids]
+        inputs = [
+            input_ids._replace(shape=[None, None], dimension_names=["batch", "seq_len"]),
+            InputRecipe(PAST_LENGTHS, "int64", [None], ["batch"]),
+            InputRecipe(LOGIT_POSITIONS, "int64", [None, None], ["batch", "num_logits"]),
         ]
-        named = ["batch", "", "room", ""]
-        made += [InputRecipe(one.name, one.dtype, [None, one.heads, None, one.size], named) for one in caches]
-        return made + [
-            InputRecipe(one.scales.name, one.scales.dtype, [None, one.heads, None], named[:3])
-            for one in caches
-            if one.scales is not None
+        named = ["batch", "", "capacity", ""]
+        inputs += [
+            InputRecipe(cache_spec.name, cache_spec.dtype, [None, cache_spec.heads, None, cache_spec.size], named)
+            for cache_spec in caches
+        ]
+        return inputs + [
+            InputRecipe(cache_spec.scales.name, cache_spec.scales.dtype, [None, cache_spec.heads, None], named[:3])
+            for cache_spec in caches
+            if cache_spec.scales is not None
         ]
 
 
-def in_room(recipe: Recipe, folder: Folder, precision: str, in_int8: bool = False) -> RoomyRecipe:
+def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool = False) -> DecoderRecipe:
     """Return the decoder with static KV caches, stored in a precision, or as int8 with scales in that precision.
 
     Raise FolderError naming the unsupported input, output or node: caches must be read by GroupQueryAttention, or joined with new rows by
     Concat.
     """
-    names = names_of(recipe, folder)
-    return _Rewriter(with_heads(recipe, names), replace(folder, names=names), precision, in_int8).rewritten()
+    names = resolve_io_names(recipe, folder)
+    return _StaticCacheRewriter(
+        add_head_axis(recipe, names), replace(folder, names=names), precision, is_int8
+    ).rewrite()

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError
 from .errors import FolderError
-from .model_folder import Folder
+from .model_folder import ModelFolder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_UNFINISHED = "\ufffd"  # decoded in place of an incomplete character
-_LONGEST = 500  # maximum length of the reason quoted in an error message
-_LOOK_BACK = 6  # number of preceding tokens on which a token's text may depend
+_REPLACEMENT_CHAR = "\ufffd"  # decoded in place of an incomplete character
+_MAX_REASON_LENGTH = 500  # maximum length of the reason quoted in an error message
+_WINDOW_TOKENS = 6  # number of preceding tokens on which a token's text may depend
 
 
-def _tokenizer_of(folder: Folder) -> Tokenizer:
+def _load_tokenizer(folder: ModelFolder) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise InputError(f"pumice.text needs the package tokenizers (pip install 'pumice[text]'): {error}") from None
-    with _checked("expected a tokenizer of the package tokenizers"):
+    with _wrap_package_errors("expected a tokenizer of the package tokenizers"):
         return Tokenizer.from_file(folder.tokenizer)
 
 
 @contextlib.contextmanager
-def _checked(what: str) -> Iterator[None]:
+def _wrap_package_errors(context: str) -> Iterator[None]:
     """Raise FolderError in place of the package's errors, which are plain Exceptions, or BaseExceptions for a panic in its Rust code."""
     try:
         yield
@@ -37,88 +37,98 @@ def _checked(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise  # KeyboardInterrupt or SystemExit
-        raise FolderError("tokenizer.json", "", f"{what}: {str(error)[:_LONGEST]}") from None
+        raise FolderError("tokenizer.json", "", f"{context}: {str(error)[:_MAX_REASON_LENGTH]}") from None
 
 
-class Tokens:
+class FolderTokenizer:
     """A folder's tokenizer. Raise FolderError if it is invalid or lacks the tokens that the settings name."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._tokenizer: Any = _tokenizer_of(folder)
-        with _checked("expected a vocabulary"):
-            self.words: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        named = {"eos_token_id": folder.ends, "bos_token_id": () if folder.begin is None else (folder.begin,)}
+    def __init__(self, folder: ModelFolder) -> None:
+        self._tokenizer: Any = _load_tokenizer(folder)
+        with _wrap_package_errors("expected a vocabulary"):
+            self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        named = {
+            "eos_token_id": folder.eos_token_ids,
+            "bos_token_id": () if folder.bos_token_id is None else (folder.bos_token_id,),
+        }
         for field, tokens in named.items():
             for token in tokens:
                 if self._tokenizer.id_to_token(token) is None:
-                    raise FolderError(folder.settings, field, f"token {token} is none of tokenizer.json's {self.words}")
+                    raise FolderError(
+                        folder.settings, field, f"token {token} is none of tokenizer.json's {self.vocab_size}"
+                    )
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Tokenize a text; special: add the tokenizer's special tokens."""
-        with _checked(f"the tokenizer fails on a text of {len(text)} characters"):
+        with _wrap_package_errors(f"the tokenizer fails on a text of {len(text)} characters"):
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Detokenize, skipping special tokens."""
-        with _checked(f"the tokenizer fails on {len(tokens)} tokens"):
+        with _wrap_package_errors(f"the tokenizer fails on {len(tokens)} tokens"):
             return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-class Pieces:
+class StreamingDetokenizer:
     """A streaming detokenizer: pieces are whole characters and concatenate to the text.
     stop: strings that end the text; text that may be the beginning of a stop string is withheld until that is ruled out.
     """
 
-    def __init__(self, tokens: Tokens, stop: Sequence[str] = ()) -> None:
-        self._tokens = tokens
+    def __init__(self, folder_tokenizer: FolderTokenizer, stop: Sequence[str] = ()) -> None:
+        self._folder_tokenizer = folder_tokenizer
         self._stop = tuple(stop)
-        self._all: list[int] = []
-        self._begin = self._shown = 0  # start of the decoding window, and number of tokens whose text has been emitted
-        self._held = ""
+        self._token_ids: list[int] = []
+        self._window_start = self._num_emitted = (
+            0  # start of the decoding window, and number of tokens whose text has been emitted
+        )
+        self._withheld = ""
         self.stopped = False  # whether a stop string was found
 
     def add(self, token: int) -> str:
         """Add a token and return the text that is now final; "" if its last character is incomplete."""
-        self._all.append(token)
-        before = self._tokens.decode(self._all[self._begin : self._shown])
-        after = self._tokens.decode(self._all[self._begin :])
-        if after.endswith(_UNFINISHED) or len(after) <= len(before) or not after.startswith(before):
+        self._token_ids.append(token)
+        before = self._folder_tokenizer.decode(self._token_ids[self._window_start : self._num_emitted])
+        after = self._folder_tokenizer.decode(self._token_ids[self._window_start :])
+        if after.endswith(_REPLACEMENT_CHAR) or len(after) <= len(before) or not after.startswith(before):
             return ""
-        self._shown = len(self._all)
-        self._trim()
-        return self._passed(after[len(before) :])
+        self._num_emitted = len(self._token_ids)
+        self._advance_window()
+        return self._split_at_stop(after[len(before) :])
 
-    def _trim(self) -> None:
+    def _advance_window(self) -> None:
         """Advance the window to tokens whose text does not depend on earlier ones."""
-        begin = max(self._shown - _LOOK_BACK, self._begin)
-        if begin == self._begin:
+        begin = max(self._num_emitted - _WINDOW_TOKENS, self._window_start)
+        if begin == self._window_start:
             return
-        whole, later = (self._tokens.decode(self._all[at : self._shown]) for at in (self._begin, begin))
-        if whole.endswith(later):
-            self._begin = begin
+        whole, suffix = (
+            self._folder_tokenizer.decode(self._token_ids[begin_index : self._num_emitted])
+            for begin_index in (self._window_start, begin)
+        )
+        if whole.endswith(suffix):
+            self._window_start = begin
 
-    def end(self) -> str:
+    def flush(self) -> str:
         """Return the withheld text at the end of the tokens."""
         if self.stopped:
             return ""
-        before = self._tokens.decode(self._all[self._begin : self._shown])
-        after = self._tokens.decode(self._all[self._begin :])
-        last = self._passed(after[len(before) :].rstrip(_UNFINISHED))
-        held, self._held = self._held, ""
-        return last if self.stopped else last + held
+        before = self._folder_tokenizer.decode(self._token_ids[self._window_start : self._num_emitted])
+        after = self._folder_tokenizer.decode(self._token_ids[self._window_start :])
+        last = self._split_at_stop(after[len(before) :].rstrip(_REPLACEMENT_CHAR))
+        withheld, self._withheld = self._withheld, ""
+        return last if self.stopped else last + withheld
 
-    def _passed(self, text: str) -> str:
+    def _split_at_stop(self, text: str) -> str:
         """Return the withheld and new text up to a stop string, or up to text that may begin one."""
-        text = self._held + text
-        found = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        keep = max((_overlap(text, stop) for stop in self._stop), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        text = self._withheld + text
+        stop_positions = [index for index in (text.find(stop) for stop in self._stop) if index >= 0]
+        if stop_positions:
+            self.stopped, self._withheld = True, ""
+            return text[: min(stop_positions)]
+        num_withheld = max((_stop_prefix_length(text, stop) for stop in self._stop), default=0)
+        self._withheld = text[len(text) - num_withheld :]
+        return text[: len(text) - num_withheld]
 
 
-def _overlap(text: str, stop: str) -> int:
+def _stop_prefix_length(text: str, stop: str) -> int:
     """Return how many characters at the end of the text are a prefix of `stop`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -15,32 +15,32 @@ import numpy as np
 
 from .. import __version__
 from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
+from ..base.atomic_files import open_atomic
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.atomic_files import replaced
-from ..base.printable_text import plain, printable
+from ..base.printable_text import printable, shorten_printable
 from ..device.context import devices as listed_devices
-from ..device.tuning_exchange import groups
-from .cli_options import add_generator_options, add_image_options, add_model_options, positive, precision_of
+from ..device.tuning_exchange import group_records
+from .cli_options import add_generator_options, add_image_options, add_model_options, get_precision, parse_positive
 from .doctor.command import add_doctor_options, doctor
 from .generate_command import add_generate_options, generate
-from .model_helpers import described, device_line, load_model, model_inputs, model_record, telling
+from .model_helpers import append_generated_sizes, describe_inputs, device_line, load_model, model_inputs, model_record
 from .reduce_command import add_reduce_options, reduce_model
 from .tune_command import add_tune_options, tune
-from .tuning_store_command import add_tuning_options, tuning, tuning_lines
+from .tuning_store_command import add_tuning_options, format_tuning_lines, tuning
 from .validate_command import add_validate_options, validate
-from .version_info import versions
+from .version_info import collect_versions
 
 if TYPE_CHECKING:
     from ..model.model import Model
     from ..profiling.profile import Profile
 
-_FAILED = 1
-_WRONG_USE = 2
-_INTERRUPTED = 130
-_TOP = 5
-_LONGEST_LINE = 1 << 14
-_LONGEST_NAME = 180  # maximum bytes of a file name; file systems allow 255
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130
+_NUM_TOP_CLASSES = 5
+_MAX_LINE_CHARS = 1 << 14
+_MAX_NAME_BYTES = 180  # maximum bytes of a file name; file systems allow 255
 
 
 # ---- info
@@ -69,8 +69,8 @@ def _device_record(device: DeviceInfo) -> dict[str, Any]:
         "extensions": dict(device.extensions),
         "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
         "precisions": [
-            {name: getattr(one, name) for name in ("precision", "storage", "matrices", "lacks")}
-            for one in precision_support(device)
+            {name: getattr(support, name) for name in ("precision", "storage", "matrices", "lacks")}
+            for support in precision_support(device)
         ],
     }
 
@@ -85,27 +85,27 @@ def _default_device() -> tuple[str | None, str]:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    found = listed_devices()
+    visible_devices = listed_devices()
     uuid, choice = _default_device()
     if arguments.json:
         record = {
             "version": __version__,
             "default": uuid,
             "choice": choice,
-            "devices": [_device_record(d) for d in found],
-            "hidden": [_device_record(d) for d in found.hidden],
-            "hidden_because": found.note,
+            "devices": [_device_record(d) for d in visible_devices],
+            "hidden": [_device_record(d) for d in visible_devices.hidden],
+            "hidden_because": visible_devices.note,
             "cache": _cache_record(),
-            "tuning": [one._asdict() for one in groups()],
-            "versions": versions(),
+            "tuning": [tuning_group._asdict() for tuning_group in group_records()],
+            "versions": collect_versions(),
         }
         print(json.dumps(record, indent=2))
         return 0
     print(f"pumice {__version__}")
-    for device in found:
+    for device in visible_devices:
         _print_device(device, device.uuid == uuid)
-    if found.note:
-        print(f"hidden:  {printable(found.note)}")
+    if visible_devices.note:
+        print(f"hidden:  {printable(visible_devices.note)}")
     print(f"default: {printable(choice)}")
     cache = cache_state()
     print(
@@ -113,7 +113,7 @@ def _info(arguments: argparse.Namespace) -> int:
         if cache
         else "cache:   none"
     )
-    for line in tuning_lines():
+    for line in format_tuning_lines():
         print(line)
     return 0
 
@@ -137,10 +137,10 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         "features": ", ".join(features) or "none of " + ", ".join(_SHOWN_FEATURES),
         "matrices": ", ".join(matrices) or "none",
     }
-    for one in precision_support(device):
-        units = ", matrix units" if one.matrices else ""
-        lacks = f" (lacks {', '.join(one.lacks)})" if one.lacks else ""
-        rows[one.precision] = f"stored as {one.storage}{units}{lacks}"
+    for support in precision_support(device):
+        coopmat_note = ", matrix units" if support.matrices else ""
+        lacks = f" (lacks {', '.join(support.lacks)})" if support.lacks else ""
+        rows[support.precision] = f"stored as {support.storage}{coopmat_note}{lacks}"
     print(f"\n[{device.index}] {printable(device.name)}{' (default)' if default else ''}")
     for name, value in rows.items():
         print(f"    {name:9} {printable(value)}")
@@ -169,8 +169,8 @@ def _run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments)
     results = model(*model_inputs(model, arguments)[0])
     arrays = [results] if len(model.outputs) == 1 else list(results)
-    outputs = _named(model, arrays)
-    files = _written(outputs, arguments.output) if arguments.output else {}
+    outputs = _outputs_by_name(model, arrays)
+    files = _write_outputs(outputs, arguments.output) if arguments.output else {}
     if arguments.json:
         records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
         print(json.dumps({**model_record(model), "outputs": records}, indent=2))
@@ -181,7 +181,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
+def _outputs_by_name(model: Model, results: Sequence[Any]) -> dict[str, Array]:
     """Return the results as arrays by name: sequence elements are numbered, absent optional values are omitted.
 
     Strings are returned as NumPy strings.
@@ -195,15 +195,15 @@ def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
     return {name: array.astype(str) if array.dtype == object else array for name, array in arrays.items()}
 
 
-def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
+def _write_outputs(outputs: dict[str, Array], folder: str) -> dict[str, str]:
     os.makedirs(folder, exist_ok=True)
     files: dict[str, str] = {}
     for name, array in outputs.items():
-        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".").encode()[:_LONGEST_NAME].decode(errors="ignore") or "output"
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".").encode()[:_MAX_NAME_BYTES].decode(errors="ignore") or "output"
         while os.path.join(folder, f"{stem}.npy") in files.values():
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
-        with replaced(files[name]) as file:
+        with open_atomic(files[name]) as file:
             # If NumPy gets a real file, it writes with C I/O and loses the reason for a failure.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
@@ -220,8 +220,8 @@ def _statistics(array: Array) -> dict[str, float | None]:
     """Return the minimum, maximum and mean; None for NaN and infinity, which JSON cannot represent."""
     if array.size == 0 or array.dtype.kind not in "biuf":
         return {}
-    wide = array.astype(np.float64)
-    numbers = {"min": wide.min(), "max": wide.max(), "mean": wide.mean()}
+    as_float64 = array.astype(np.float64)
+    numbers = {"min": as_float64.min(), "max": as_float64.max(), "mean": as_float64.mean()}
     return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}
 
 
@@ -231,14 +231,16 @@ def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
 
 
 def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
-    shown = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
-    numbers = ", ".join(f"{key} {value}" for key, value in shown.items())
-    print(f"{plain(name)}: {array.dtype}{list(array.shape)} {numbers}{f' -> {printable(file)}' if file else ''}")
+    rounded = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
+    numbers = ", ".join(f"{key} {value}" for key, value in rounded.items())
+    print(
+        f"{shorten_printable(name)}: {array.dtype}{list(array.shape)} {numbers}{f' -> {printable(file)}' if file else ''}"
+    )
     if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
         return
     for row in array:
-        best = np.argsort(-row, kind="stable")[:_TOP]
-        print("  " + ", ".join(f"{plain(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
+        best = np.argsort(-row, kind="stable")[:_NUM_TOP_CLASSES]
+        print("  " + ", ".join(f"{shorten_printable(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
 
 
 # ---- bench
@@ -246,42 +248,50 @@ def _print_output(name: str, array: Array, file: str | None, labels: list[str]) 
 
 def _bench(arguments: argparse.Namespace) -> int:
     from ..base.progress import Progress
-    from ..bench import first_results, measure
+    from ..bench import measure_first_results, time_model
 
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # read by the --cold processes
     with load_model(arguments) as model:
-        arrays, made = model_inputs(model, arguments)
-        with telling(made), Progress("runs", not arguments.json) as progress:
-            timing = measure(model, arrays, arguments.runs, progress)
-        profiled = _profiled(model, arrays, arguments.runs) if arguments.profile else None
-        fresh = first_results(arguments.model, precision_of(arguments), arrays) if arguments.cold else ()
+        arrays, generated_inputs = model_inputs(model, arguments)
+        with append_generated_sizes(generated_inputs), Progress("runs", not arguments.json) as progress:
+            timing = time_model(model, arrays, arguments.runs, progress)
+        node_profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
+        fresh_processes = (
+            measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
+        )
         if arguments.json:
-            record = {**model_record(model), "inputs": described(arrays, model), "made_up": made.made_up}
+            record = {
+                **model_record(model),
+                "inputs": describe_inputs(arrays, model),
+                "made_up": generated_inputs.made_up,
+            }
             record["timing"] = timing._asdict()
-            if profiled:
-                record["profile"] = profiled.as_dict()
-            if fresh:
-                record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
+            if node_profile:
+                record["profile"] = node_profile.as_dict()
+            if fresh_processes:
+                record["first_result"] = {
+                    name: r._asdict() for name, r in zip(("cold", "warm"), fresh_processes, strict=True)
+                }
             print(json.dumps(record, indent=2))
             return 0
         print(device_line(model))
-        if made.note:
-            print(made.note)
-        print(f"{plain(model.name)}, {model.precision}, {described(arrays, model)}; seconds:")
+        if generated_inputs.note:
+            print(generated_inputs.note)
+        print(f"{shorten_printable(model.name)}, {model.precision}, {describe_inputs(arrays, model)}; seconds:")
         print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
         print(f"  on the device {timing.device_seconds:.6f}")
-        if profiled:
-            print(profiled.table())
-    for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
+        if node_profile:
+            print(node_profile.table())
+    for name, result in zip(("cold", "warm"), fresh_processes, strict=bool(fresh_processes)):
         print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
         print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
     return 0
 
 
-def _profiled(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
+def _profile_nodes(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
     """Profile the nodes in additional calls that are not part of the measurement."""
     from ..profiling.profile import profile
 
@@ -312,21 +322,21 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 def _operators(arguments: argparse.Namespace) -> int:
     from .operator_catalogue import operators
 
-    shown = [operators(name) for name in arguments.names] or operators()
+    listed_schemas = [operators(name) for name in arguments.names] or operators()
     if arguments.json:
-        print(json.dumps([one.as_dict() for one in shown], indent=2))
+        print(json.dumps([schema.as_dict() for schema in listed_schemas], indent=2))
     elif arguments.names:
-        print("\n\n".join(map(str, shown)))
+        print("\n\n".join(map(str, listed_schemas)))
     else:
-        for one in shown:
-            print(f"{one.name:30} {one.skeleton:12} {one.doc}")
+        for schema in listed_schemas:
+            print(f"{schema.name:30} {schema.skeleton:12} {schema.doc}")
     return 0
 
 
 # ---- command line
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pumice", description="Neural networks and kernels on any Vulkan device.")
     parser.add_argument("--version", action="version", version=f"pumice {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -350,7 +360,9 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = command("bench", _bench, "Measures a model. Inputs are generated where none are given.")
     add_model_options(bench)
-    bench.add_argument("--runs", "-n", type=positive, default=100, metavar="N", help="calls to measure (default: 100)")
+    bench.add_argument(
+        "--runs", "-n", type=parse_positive, default=100, metavar="N", help="calls to measure (default: 100)"
+    )
     bench.add_argument(
         "--cold", action="store_true", help="time fresh processes too, from start to first result, phase by phase"
     )
@@ -386,14 +398,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _fail(message: str) -> int:
     """Print an error message line by line, with control characters from file names escaped."""
-    shown = "\n".join(plain(line, _LONGEST_LINE) for line in message.split("\n"))
-    print(f"pumice: error: {shown}", file=sys.stderr)
-    return _WRONG_USE
+    escaped = "\n".join(shorten_printable(line, _MAX_LINE_CHARS) for line in message.split("\n"))
+    print(f"pumice: error: {escaped}", file=sys.stderr)
+    return _EXIT_USAGE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if a validation found a divergence, 2 for usage, file and device errors."""
-    parsed = _parser().parse_args(arguments)
+    parsed = _make_parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
         if sys.stdout is not None:  # standard output is None if it was closed
@@ -406,5 +418,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return _EXIT_INTERRUPTED
     return status

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..device.image_loading import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
+from ..device.image_loading import COLOR_MODES, FITS, INVERTS, LAYOUTS, RESAMPLES
 
 DEFAULT_PRECISION = "fp32"
 DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"
 
 
-def _size(text: str) -> str | tuple[int, int]:
+def _parse_size(text: str) -> str | tuple[int, int]:
     """Parse an image size: "224", "480x640" (height by width) or "keep"."""
     if text == "keep":
         return text
@@ -24,42 +24,42 @@ def _size(text: str) -> str | tuple[int, int]:
     return int(numbers[1]), int(numbers[2] or numbers[1])
 
 
-def _policy(text: str) -> str:
+def _parse_policy_path(text: str) -> str:
     """Check that a policy file's path ends in .json, and return it."""
     if not text.endswith(".json"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
     return text
 
 
-def precision_of(arguments: argparse.Namespace) -> Any:
+def get_precision(arguments: argparse.Namespace) -> Any:
     """Return the precision or policy file that the options specify; fp32 by default. Raise InputError if both are specified."""
     if arguments.policy and arguments.precision is not None:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_numbers(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected numbers with commas between, given '{text}'") from None
 
 
-def _dimension(text: str) -> tuple[str, int]:
+def _parse_dimension(text: str) -> tuple[str, int]:
     name, _, size = text.rpartition("=")
     if not name or not size.isdigit() or int(size) == 0:
         raise argparse.ArgumentTypeError(f"expected NAME=SIZE, given '{text}'")
     return name, int(size)
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Parse a positive integer. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
     return int(text)
 
 
-def runs(text: str) -> int:
+def parse_runs(text: str) -> int:
     """Parse a number of runs, at least 2 so that they can be compared. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"expected a number of runs from 2 on, given '{text}'")
@@ -86,7 +86,10 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
     )
     parser.add_argument(
-        "--policy", type=_policy, metavar="FILE", help="a JSON file of precisions by node, in the place of --precision"
+        "--policy",
+        type=_parse_policy_path,
+        metavar="FILE",
+        help="a JSON file of precisions by node, in the place of --precision",
     )
     parser.add_argument("--seed", type=int, help="seed of the random numbers that the model makes")
     parser.set_defaults(dim=[])
@@ -96,16 +99,16 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "pictures", "These are applied in this order. An option that is left out follows the input's shape."
     )
-    group.add_argument("--image-mode", choices=MODES, help="colours; L is grey, Y the luma of YCbCr")
-    group.add_argument("--image-size", type=_size, metavar="HxW", help="N, HxW, or keep")
+    group.add_argument("--image-mode", choices=COLOR_MODES, help="colours; L is grey, Y the luma of YCbCr")
+    group.add_argument("--image-size", type=_parse_size, metavar="HxW", help="N, HxW, or keep")
     group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")
     group.add_argument("--image-resample", choices=RESAMPLES, help="default: bilinear")
     group.add_argument("--image-invert", choices=INVERTS, help="255 - v; auto: where the first pixel is bright")
     group.add_argument(
         "--image-scale", metavar="S", help="a factor, 1/N (a division), or 1/max: the picture's own maximum"
     )
-    group.add_argument("--image-mean", type=_numbers, metavar="M[,M,M]", help="subtracted per colour")
-    group.add_argument("--image-std", type=_numbers, metavar="S[,S,S]", help="divided by per colour")
+    group.add_argument("--image-mean", type=_parse_numbers, metavar="M[,M,M]", help="subtracted per colour")
+    group.add_argument("--image-std", type=_parse_numbers, metavar="S[,S,S]", help="divided by per colour")
     group.add_argument("--image-layout", choices=LAYOUTS)
 
 
@@ -114,16 +117,16 @@ def add_generator_options(parser: argparse.ArgumentParser) -> None:
         "--dim",
         action="append",
         default=[],
-        type=_dimension,
+        type=_parse_dimension,
         metavar="NAME=SIZE",
         help="a dimension of generated inputs by its name, or as 'x[1]' by input and axis (default: 1 for the first axis, "
         "224 for others)",
     )
 
 
-def image_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def get_image_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the image options that were given."""
-    given = {
+    all_options = {
         "mode": arguments.image_mode,
         "fit": arguments.image_fit,
         "resample": arguments.image_resample,
@@ -134,7 +137,7 @@ def image_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "layout": arguments.image_layout,
         "size": arguments.image_size,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in all_options.items() if value is not None}
     if options.get("size") == "keep":
         options["size"] = None
     return options

@@ -9,15 +9,15 @@ from typing import Any
 
 from .._pumice import Context
 from ..base.errors import InputError
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 
 
 def add_generate_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `pumice generate`."""
     command.add_argument("folder", help="a folder as onnxruntime-genai or optimum writes it")
-    given = command.add_mutually_exclusive_group(required=True)
-    given.add_argument("--prompt", "-p", metavar="TEXT", help="the text that goes on")
-    given.add_argument("--prompt-file", metavar="FILE", help="a file with that text; - for standard input")
+    prompt_group = command.add_mutually_exclusive_group(required=True)
+    prompt_group.add_argument("--prompt", "-p", metavar="TEXT", help="the text that goes on")
+    prompt_group.add_argument("--prompt-file", metavar="FILE", help="a file with that text; - for standard input")
     command.add_argument(
         "--chat", action="store_true", help="the prompt is a user's message, by the folder's chat template"
     )
@@ -50,7 +50,7 @@ def add_generate_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--time", action="store_true", help="say on standard error how long it took")
 
 
-def _prompt_of(arguments: argparse.Namespace) -> str:
+def _read_prompt(arguments: argparse.Namespace) -> str:
     if arguments.prompt is not None:
         return str(arguments.prompt)
     if arguments.prompt_file == "-":
@@ -62,9 +62,9 @@ def _prompt_of(arguments: argparse.Namespace) -> str:
         raise InputError(f"{arguments.prompt_file}: expected a text in UTF-8: {error}") from None
 
 
-def _shown(piece: str) -> str:
+def _strip_control_characters(piece: str) -> str:
     """Return the piece without terminal control characters except line breaks and tabs."""
-    return "".join(c if c in "\n\t" else plain(c) for c in piece) if sys.stdout.isatty() else piece
+    return "".join(c if c in "\n\t" else shorten_printable(c) for c in piece) if sys.stdout.isatty() else piece
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def generate(arguments: argparse.Namespace) -> int:
     from ..text import Generator
     from ..text.speculation import NGRAM
 
-    prompt = _prompt_of(arguments)
+    prompt = _read_prompt(arguments)
     context = Context(arguments.device) if arguments.device else None
     names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop", "width")
     options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
@@ -82,9 +82,9 @@ def generate(arguments: argparse.Namespace) -> int:
             options["speculate"] = stack.enter_context(Generator(arguments.speculate, context, arguments.precision))
         generator = stack.enter_context(Generator(arguments.folder, context, arguments.precision, arguments.cache))
         messages = [{"role": "user", "content": prompt}]
-        given = generator.apply_template(messages) if arguments.chat else prompt
-        for piece in generator.stream(given, **options):
-            print(_shown(piece), end="", flush=True)
+        model_prompt = generator.apply_template(messages) if arguments.chat else prompt
+        for piece in generator.stream(model_prompt, **options):
+            print(_strip_control_characters(piece), end="", flush=True)
         print()
         if arguments.time:
             timing = generator.timing

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._pumice import Context, Error
 from ..base.element_types import Array
-from ..base.errors import InputError, NotedError
-from ..base.printable_text import plain, printable
-from .cli_options import image_options, precision_of
+from ..base.errors import InputError, MultilineInputError
+from ..base.printable_text import printable, shorten_printable
+from .cli_options import get_image_options, get_precision
 
 if TYPE_CHECKING:
-    from ..model.input_sources import Generated
+    from ..model.input_sources import GeneratedInputs
     from ..model.model import Model
 
-    Generate: TypeAlias = "Callable[[Model, Mapping[str, int]], Generated]"
+    Generate: TypeAlias = "Callable[[Model, Mapping[str, int]], GeneratedInputs]"
 
 
 def load_model(arguments: argparse.Namespace) -> Model:
@@ -25,48 +25,50 @@ def load_model(arguments: argparse.Namespace) -> Model:
     from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
-    return Model(arguments.model, context, precision_of(arguments), progress=not arguments.json, seed=arguments.seed)
+    return Model(arguments.model, context, get_precision(arguments), progress=not arguments.json, seed=arguments.seed)
 
 
 def model_inputs(
     model: Model, arguments: argparse.Namespace, generate: Generate | None = None
-) -> tuple[tuple[Array, ...], Generated]:
+) -> tuple[tuple[Array, ...], GeneratedInputs]:
     """Return the inputs in graph order, and which of them were generated. generate: a function that creates inputs if
     none are specified.
     """
-    from ..model.input_sources import Generated, from_files, generated
+    from ..model.input_sources import GeneratedInputs, draw_inputs, read_inputs
 
     if arguments.input:
         if arguments.dim:
             raise InputError(
                 "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
             )
-        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
-    elif given := image_options(arguments):
-        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
+        generated_inputs = GeneratedInputs(read_inputs(model, arguments.input, get_image_options(arguments)), {})
+    elif image_settings := get_image_options(arguments):
+        raise InputError(
+            f"options of pictures ({', '.join(image_settings)}), but no input is given (--input NAME=FILE)"
+        )
     else:
         names = [name for name, _ in arguments.dim]
-        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-            raise InputError(f"dimension '{twice[0]}' is given twice")
-        made = (generate or generated)(model, dict(arguments.dim))
-    return tuple(made.arrays[value.name] for value in model.inputs), made
+        if duplicates := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"dimension '{duplicates[0]}' is given twice")
+        generated_inputs = (generate or draw_inputs)(model, dict(arguments.dim))
+    return tuple(generated_inputs.arrays[value.name] for value in model.inputs), generated_inputs
 
 
 @contextlib.contextmanager
-def telling(made: Generated) -> Iterator[None]:
+def append_generated_sizes(generated_inputs: GeneratedInputs) -> Iterator[None]:
     """Append the sizes that were chosen by default to an error's message."""
     try:
         yield
     except Error as error:
-        if not made.note:
+        if not generated_inputs.note:
             raise
-        raise NotedError(f"{error}\n{made.note}") from error
+        raise MultilineInputError(f"{error}\n{generated_inputs.note}") from error
 
 
-def described(arrays: Sequence[Array], model: Model) -> str:
+def describe_inputs(arrays: Sequence[Array], model: Model) -> str:
     """Return the name, dtype and shape of every input."""
     pairs = zip(model.inputs, arrays, strict=True)
-    return ", ".join(f"{plain(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+    return ", ".join(f"{shorten_printable(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
 
 
 def device_line(model: Model) -> str:

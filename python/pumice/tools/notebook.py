@@ -15,14 +15,14 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from .._pumice import Error, ShaderCompileError, UnsupportedError
-from ..base.html import compile_error_html, text_below
+from ..base.html import compile_error_html, titled_text
 from ..device.kernel import Kernel
 
 if TYPE_CHECKING:
     from ..profiling.profile import Profile
 
 
-class _Failure:
+class _CompileErrorDisplay:
     """A compile error, formatted for notebooks and terminals."""
 
     def __init__(self, error: ShaderCompileError) -> None:
@@ -35,7 +35,7 @@ class _Failure:
         return compile_error_html(self.error)
 
 
-class _Assembly:
+class _AssemblyDisplay:
     """The driver's disassembly of a kernel, or else its SPIR-V below the reason why there is no disassembly."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -49,41 +49,41 @@ class _Assembly:
         return self.text
 
     def _repr_html_(self) -> str:
-        return text_below(self.title, self.text)
+        return titled_text(self.title, self.text)
 
 
-def _pairs(option: str, given: list[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
+def _parse_pairs(option: str, pair_texts: list[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
     pairs = {}
-    for one in given or []:
-        name, equals, value = one.partition("=")
+    for pair_text in pair_texts or []:
+        name, equals, value = pair_text.partition("=")
         try:
             pairs[name] = convert(value) if equals else convert("1")
         except ValueError:
-            raise UsageError(f"%%glsl: {option} {one}: expected NAME=NUMBER") from None
+            raise UsageError(f"%%glsl: {option} {pair_text}: expected NAME=NUMBER") from None
     return pairs
 
 
-def _sizes(text: str | None) -> tuple[int, ...] | None:
+def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
     try:
-        return None if text is None else tuple(int(part) for part in text.split(","))
+        return None if text is None else tuple(int(size_text) for size_text in text.split(","))
     except ValueError:
         raise UsageError(f"%%glsl: --local-size {text}: expected one to three numbers, as 64 or 8,8") from None
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return int(text, 0)
     except ValueError:
         return float(text)
 
 
-_MAGIC = "%%glsl"
+_MAGIC_NAME = "%%glsl"
 
 
 def _empty_cell(lines: list[str]) -> list[str]:
     """Turn a cell magic without a cell body into a line magic; IPython would reject it before calling the magic."""
-    is_alone = lines and lines[0].startswith(_MAGIC) and not "".join(lines[1:]).strip()
-    return [lines[0].removeprefix("%")] if is_alone else lines
+    has_no_body = lines and lines[0].startswith(_MAGIC_NAME) and not "".join(lines[1:]).strip()
+    return [lines[0].removeprefix("%")] if has_no_body else lines
 
 
 @magics_class
@@ -122,7 +122,7 @@ class GlslMagics(Magics):
         except ValueError as error:
             raise UsageError(f"%%glsl: {line}: {error}") from None
         if options.help:
-            print(self.glsl.parser.format_help().replace("%glsl", _MAGIC).replace("%%%", "%%"))
+            print(self.glsl.parser.format_help().replace("%glsl", _MAGIC_NAME).replace("%%%", "%%"))
             return
         if not options.name:
             raise UsageError("%%glsl: the name of the variable is required; %%glsl --help shows the options")
@@ -132,8 +132,8 @@ class GlslMagics(Magics):
             raise UsageError(f"%%glsl: expected the name of a variable, given '{options.name}'")
         if options.context and options.context not in namespace:
             raise UsageError(f"%%glsl: no variable '{options.context}'")
-        macros = _pairs("--macro", options.macro, str)
-        spec = _pairs("--spec", options.spec, _number)
+        macros = _parse_pairs("--macro", options.macro, str)
+        spec = _parse_pairs("--spec", options.spec, _parse_number)
         try:
             kernel = Kernel(
                 f"\n{cell}",  # an empty line for the magic's line, so that messages have the cell's line numbers
@@ -142,10 +142,10 @@ class GlslMagics(Magics):
                 macros=macros,
                 spec=spec,
                 debug=options.debug,
-                local_size=_sizes(options.local_size),
+                local_size=_parse_sizes(options.local_size),
             )
         except ShaderCompileError as error:
-            display(_Failure(error))
+            display(_CompileErrorDisplay(error))
             # IPython prints the returned list instead of a traceback; the error is already displayed.
             error._render_traceback_ = list  # type: ignore[attr-defined]
             raise
@@ -159,7 +159,7 @@ class GlslMagics(Magics):
         if options.profile is not None:
             display(self._profile(kernel, options.profile))
         if options.disassemble:
-            display(_Assembly(kernel))
+            display(_AssemblyDisplay(kernel))
 
     def _arguments(self, option: str, text: str) -> dict[str, Any]:
         """Evaluate the text of a call's arguments with the notebook's variables."""
@@ -169,11 +169,17 @@ class GlslMagics(Magics):
         except SyntaxError as error:
             raise UsageError(f"%%glsl: {option} {text}: {error.msg}") from None
         is_call = isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)
-        if not isinstance(tree, ast.Call) or not is_call or tree.args or any(one.arg is None for one in tree.keywords):
+        if (
+            not isinstance(tree, ast.Call)
+            or not is_call
+            or tree.args
+            or any(keyword_argument.arg is None for keyword_argument in tree.keywords)
+        ):
             raise UsageError(f'%%glsl: {option} {text}: expected arguments by name, as "x=x, y=y, threads=x.size"')
         namespace = self.shell.user_ns
         return {
-            str(one.arg): eval(compile(ast.Expression(one.value), option, "eval"), namespace) for one in tree.keywords
+            str(keyword_argument.arg): eval(compile(ast.Expression(keyword_argument.value), option, "eval"), namespace)
+            for keyword_argument in tree.keywords
         }  # the text is evaluated like a cell
 
     def _profile(self, kernel: Kernel, text: str) -> Profile:
@@ -182,9 +188,9 @@ class GlslMagics(Magics):
 
         arguments = self._arguments("--profile", text)
         kernel(**arguments)
-        with profile("dispatch") as told:
+        with profile("dispatch") as call_profile:
             kernel(**arguments)
-        return told
+        return call_profile
 
 
 def load(shell: InteractiveShell) -> None:

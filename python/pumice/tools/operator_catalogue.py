@@ -16,18 +16,19 @@ import pumice._pumice as _pumice
 
 from .._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
 from ..base.errors import unsupported_error
-from ..importer.composed.ml_operators import REFUSED
+from ..importer.composed.ml_operators import REJECTED_OPERATORS
 from ..importer.composed.operator_table import COMPOSED
-from ..importer.rewrites.rewrite_table import CONTRIB, CONTRIB_DOMAIN, NEWEST
+from ..importer.rewrites.rewrite_table import CONTRIB, CONTRIB_DOMAIN, MAX_OPSET
 
-_CONTRIB = [name for name in COMPOSED if name.startswith(f"{CONTRIB_DOMAIN}::")]
-_FAMILIES = {
+_CONTRIB_NAMES = [name for name in COMPOSED if name.startswith(f"{CONTRIB_DOMAIN}::")]
+_DTYPE_FAMILIES = {
     "all": "float64 float32 float16 bfloat16 int64 uint64 int32 uint32 int16 uint16 int8 uint8 bool",
     "integers": "int64 uint64 int32 uint32 int16 uint16 int8 uint8",
     "floats": "float32 float16 bfloat16",
 }
 
-_INDICES = """Negative indices count from the end. A constant index that is out of range raises GraphError, at load if the sizes are known,
+_INDEX_NOTES = """\
+Negative indices count from the end. A constant index that is out of range raises GraphError, at load if the sizes are known,
 else at the call. If you pass indices as an input array, a call with one out of range raises IndexRangeError, which names the input, the
 index and the range. This includes indices that go through casts and views first.
 
@@ -48,7 +49,8 @@ a reduction, any one of the updates remains. With `deterministic=True` updates a
 index, and treats NaN as larger than any number.
 """
 
-_CASTS = """Cast and CastLike truncate floats to integers; floats beyond the integer range saturate, and NaN becomes 0. A cast to a narrower
+_CAST_NOTES = """\
+Cast and CastLike truncate floats to integers; floats beyond the integer range saturate, and NaN becomes 0. A cast to a narrower
 integer keeps the low bits, and so does a cast from float to a type of 2 or 4 bits. Casts to floats of 4 and 8 bits round to nearest
 even. Casts from and to types of 2 to 8 bits go through float32, or through int32 between integers.
 
@@ -57,7 +59,7 @@ move elements accept them too, through exact casts to a wider type: Concat, Expa
 Identity, Pad, Reshape, Slice, Split, Squeeze, Tile, Transpose, Unsqueeze, Where and a few more.
 """
 
-_RANDOM = """Random numbers are Philox 4x32-10 of the seed, the run number, the node and the element's index. With one `seed` of
+_RANDOM_NOTES = """Random numbers are Philox 4x32-10 of the seed, the run number, the node and the element's index. With one `seed` of
 `pumice.load` they are bit-identical on every device. Without a seed, one is drawn from the system; `Model.seed` and the report contain
 it. A newly loaded model starts the sequence again, and each further run gives other numbers. A node's attribute `seed` overrides the
 model's; two nodes with the same seed give the same numbers. Uniform numbers have 24 random bits in float32 and narrower types, and 53 in
@@ -68,7 +70,7 @@ pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Mult
 uint32 words each.
 """
 
-_WINDOWS = """These details apply to single operators:
+_WINDOW_NOTES = """These details apply to single operators:
 
 - Pooling rejects images without elements. Convolution rejects a window larger than its padded axis.
 - SAME_UPPER and SAME_LOWER never crop, in pooling and convolution. If a stride is larger than its window, their formula gives a negative
@@ -79,26 +81,28 @@ _WINDOWS = """These details apply to single operators:
   shapes.
 """
 
-_PRECISION = """Models keep their 16-bit float inputs and outputs. At precision "fp32", intermediate tensors are float32 and are not
+_PRECISION_NOTES = """Models keep their 16-bit float inputs and outputs. At precision "fp32", intermediate tensors are float32 and are not
 rounded to 16 bits. BitCast is the exception: it reads the bits of the dtype that the model declares.
 """
 
-_COMPOSED = """The importer turns these into other nodes or control flow. Of ai.onnx.ml it accepts the numeric operators. It rejects
+_COMPOSED_NOTES = """The importer turns these into other nodes or control flow. Of ai.onnx.ml it accepts the numeric operators. It rejects
 strings, float64 (except in tree ensembles), and a post_transform other than NONE, LOGISTIC and SOFTMAX. OneHotEncoder gives zeros for an
 unknown category, whatever its attribute `zeros`. The label of TreeEnsembleClassifier is the class with the highest score.
 """
 
-_COUNTS = """If the device computes an input that must be *known on the host*, the program is split there: it runs everything before,
+_HOST_COUNT_NOTES = """\
+If the device computes an input that must be *known on the host*, the program is split there: it runs everything before,
 reads the input once and continues. NonZero and Compress become two nodes each. pumice::CountNonZero counts on the device, the host reads
 only the count, and pumice::NonZero or pumice::Compress writes a tensor of that size.
 """
 
-_VALUES = """`pumice.Operator` takes the values of inputs that are *known on the host*, and binds nothing to their slots.
+_HOST_VALUE_NOTES = """`pumice.Operator` takes the values of inputs that are *known on the host*, and binds nothing to their slots.
 """
 
 
-_EXPERIMENTAL = 0x7FFFFFFF  # feature level of experimental NNAPI operations
-_NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes operands in NNAPI's order and adds nodes of the operators above. Numbers and lists of
+_EXPERIMENTAL_LEVEL = 0x7FFFFFFF  # feature level of experimental NNAPI operations
+_NNAPI_NOTES = """\
+`graph.add("nnapi::ADD", a, b, 0)` takes operands in NNAPI's order and adds nodes of the operators above. Numbers and lists of
 numbers become constants of int32, float32 or bool. Scalars and lists have to be constants, with these exceptions: SLICE, STRIDED_SLICE,
 RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions, SPACE_TO_BATCH_ND and
 BATCH_TO_SPACE_ND also accept lists that the program computes. `scale`, `zero_point` and `dtype` declare the output operand. You can omit
@@ -145,7 +149,7 @@ class OperatorSchema:
     @functools.cached_property
     def since(self) -> tuple[int, ...]:
         """The opset versions that introduced or changed the operator, oldest first; empty if ONNX does not define it."""
-        return tuple(version for version in _histories().get(self.name, ()) if version <= NEWEST)
+        return tuple(version for version in _load_version_histories().get(self.name, ()) if version <= MAX_OPSET)
 
     @functools.cached_property
     def doc(self) -> str:
@@ -156,7 +160,7 @@ class OperatorSchema:
             return ""
         domain = "" if self.domain == "ai.onnx" else self.domain
         text = onnx.defs.get_schema(self.name.rpartition("::")[2], self.since[-1], domain).doc or ""
-        paragraph = next((part for part in re.split(r"\n\s*\n", text) if part.strip()), "")
+        paragraph = next((section for section in re.split(r"\n\s*\n", text) if section.strip()), "")
         return re.split(r"(?<=[.:])\s", " ".join(paragraph.split()), maxsplit=1)[0]
 
     @property
@@ -164,19 +168,19 @@ class OperatorSchema:
         """The name with its domain: 'ai.onnx::Conv'."""
         return self.name if "::" in self.name else f"{self.domain}::{self.name}"
 
-    def _head(self) -> dict[str, Any]:
+    def _make_header(self) -> dict[str, Any]:
         return {"name": self.name, "domain": self.domain, "since": list(self.since), "doc": self.doc}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for JSON."""
-        return self._head() | {
+        return self._make_header() | {
             "skeleton": self.skeleton,
             "expression": self.expression,
-            "inputs": [_role_record(role) for role in self.inputs],
-            "outputs": [_role_record(role) for role in self.outputs],
+            "inputs": [_make_role_record(role) for role in self.inputs],
+            "outputs": [_make_role_record(role) for role in self.outputs],
             "attributes": [
-                {key: getattr(one, key) for key in ("name", "kind", "required", "default", "choices")}
-                for one in self.attributes
+                {key: getattr(schema_attribute, key) for key in ("name", "kind", "required", "default", "choices")}
+                for schema_attribute in self.attributes
             ],
             "ranks": list(self.ranks),
             "in_place": self.in_place,
@@ -186,34 +190,42 @@ class OperatorSchema:
 
     def facts(self) -> dict[str, str]:
         """Return one-line facts by name."""
-        facts = {
+        facts_table = {
             self.levels: ", ".join(map(str, self.since)) or "none of ONNX",
             "summary": self.doc,
             "kernel": self.skeleton,
             "computes": self.expression,
-            "rank": _span(*self.ranks) if self.inputs else "",
+            "rank": _format_range(*self.ranks) if self.inputs else "",
             "in place": ", ".join(f"{output} in {input}" for input, output in self.in_place) or "no",
             "known on the host": ", ".join(self.host_inputs),
             "indices": self.index_input,
         }
-        return {key: value for key, value in facts.items() if value}
+        return {key: value for key, value in facts_table.items() if value}
 
     def value_rows(self) -> list[tuple[str, str, str]]:
         """Return the name, role and element types of every input and output."""
         return [
-            (role.name, _role_text(kind, role), _dtypes_text(role))
+            (role.name, _format_role(kind, role), _format_dtypes(role))
             for kind, roles in (("input", self.inputs), ("output", self.outputs))
             for role in roles
         ]
 
     def attribute_rows(self) -> list[tuple[str, str, str, str]]:
         """Return the name, kind, default and choices of every attribute."""
-        return [(one.name, one.kind, _default_text(one), ", ".join(map(str, one.choices))) for one in self.attributes]
+        return [
+            (
+                schema_attribute.name,
+                schema_attribute.kind,
+                _format_default(schema_attribute),
+                ", ".join(map(str, schema_attribute.choices)),
+            )
+            for schema_attribute in self.attributes
+        ]
 
     def __repr__(self) -> str:
-        takes = ", ".join(_signature(role) for role in self.inputs)
-        gives = ", ".join(_signature(role) for role in self.outputs)
-        return f"<OperatorSchema {self.name}({takes}) -> {gives}>"
+        inputs_text = ", ".join(_format_role_signature(role) for role in self.inputs)
+        outputs_text = ", ".join(_format_role_signature(role) for role in self.outputs)
+        return f"<OperatorSchema {self.name}({inputs_text}) -> {outputs_text}>"
 
     def __str__(self) -> str:
         lines = [self.qualified_name]
@@ -221,14 +233,14 @@ class OperatorSchema:
         lines += [f"  {key:{width}}  {value}" for key, value in self.facts().items()]
         for title, rows in (("values", self.value_rows()), ("attributes", self.attribute_rows())):
             if rows:
-                lines += [f"  {title}", *(f"    {line}" for line in _columns(rows))]
+                lines += [f"  {title}", *(f"    {line}" for line in _format_columns(rows))]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts, table
+        from ..base.html import facts_table, table
 
         parts = [
-            facts(self.qualified_name, self.facts()),
+            facts_table(self.qualified_name, self.facts()),
             table(("value", "role", "element types"), self.value_rows()),
         ]
         if self.attributes:
@@ -290,30 +302,36 @@ class NnapiSchema(OperatorSchema):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for JSON."""
-        return self._head() | {
-            "inputs": [_role_record(role) | {"kind": role.kind} for role in self.inputs],
-            "implicit": [_role_record(role) | {"kind": role.kind} for role in self.implicit],
-            "outputs": [_role_record(role) for role in self.outputs],
+        return self._make_header() | {
+            "inputs": [_make_role_record(role) | {"kind": role.kind} for role in self.inputs],
+            "implicit": [_make_role_record(role) | {"kind": role.kind} for role in self.implicit],
+            "outputs": [_make_role_record(role) for role in self.outputs],
         }
 
     def facts(self) -> dict[str, str]:
         """Return one-line facts by name."""
-        facts = {
-            self.levels: "experimental" if self.since == (_EXPERIMENTAL,) else str(self.since[0]),
+        facts_table = {
+            self.levels: "experimental" if self.since == (_EXPERIMENTAL_LEVEL,) else str(self.since[0]),
             "summary": self.doc,
-            "operands": ", ".join(map(_signature, self.inputs)),
-            "or": ", ".join(map(_signature, self.implicit)),
+            "operands": ", ".join(map(_format_role_signature, self.inputs)),
+            "or": ", ".join(map(_format_role_signature, self.implicit)),
         }
-        return {key: value for key, value in facts.items() if value}
+        return {key: value for key, value in facts_table.items() if value}
 
     def value_rows(self) -> list[tuple[str, str, str]]:
         """Return the name, role and element types of every operand and output."""
-        shown = [("input", role) for role in self.inputs]
-        shown += [("input", role) for role in self.implicit if role.name not in {one.name for one in self.inputs}]
-        shown += [("output", role) for role in self.outputs]
+        labelled_roles = [("input", role) for role in self.inputs]
+        labelled_roles += [
+            ("input", role) for role in self.implicit if role.name not in {operand.name for operand in self.inputs}
+        ]
+        labelled_roles += [("output", role) for role in self.outputs]
         return [
-            (role.name, _role_text(kind if role.kind == "tensor" else f"{kind}, {role.kind}", role), _dtypes_text(role))
-            for kind, role in shown
+            (
+                role.name,
+                _format_role(kind if role.kind == "tensor" else f"{kind}, {role.kind}", role),
+                _format_dtypes(role),
+            )
+            for kind, role in labelled_roles
         ]
 
 
@@ -326,76 +344,99 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
     Raise UnsupportedError with similar names if there is no such operator.
     """
-    known = _known()
+    schemas = _schemas_by_name()
     if name is None:
-        return list(known.values())
-    wanted = name.removeprefix("ai.onnx::")
-    if wanted not in known:
-        raise _unknown(name, known)
-    return known[wanted]
+        return list(schemas.values())
+    qualified = name.removeprefix("ai.onnx::")
+    if qualified not in schemas:
+        raise _make_unknown_error(name, schemas)
+    return schemas[qualified]
 
 
-def page() -> str:
+def render_page() -> str:
     """Return the text of docs/operators.md."""
-    composed = [one for one in operators() if isinstance(one, ComposedSchema)]
-    everything = [one for one in operators() if one.domain != "nnapi" and one not in composed]
-    operations = [one for one in operators() if one.domain == "nnapi"]
-    known = sum(one.domain.startswith("ai.onnx") for one in [*everything, *composed])
-    parts = [
+    composed_schemas = [schema_item for schema_item in operators() if isinstance(schema_item, ComposedSchema)]
+    kernel_schemas = [
+        schema_item
+        for schema_item in operators()
+        if schema_item.domain != "nnapi" and schema_item not in composed_schemas
+    ]
+    nnapi_schemas = [schema_item for schema_item in operators() if schema_item.domain == "nnapi"]
+    num_onnx_operators = sum(
+        schema_item.domain.startswith("ai.onnx") for schema_item in [*kernel_schemas, *composed_schemas]
+    )
+    sections = [
         "# Operators\n",
-        f"pumice runs these {known} ONNX operators, up to operator set {NEWEST}. `pumice.operators()` and `pumice operators` list those of "
-        "the installed version. This page is generated by `python -m pumice.tools.operator_catalogue`.\n",
+        f"pumice runs these {num_onnx_operators} ONNX operators, up to operator set {MAX_OPSET}. `pumice.operators()` and "
+        "`pumice operators` list those of the installed version. This page is generated by `python -m pumice.tools.operator_catalogue`.\n",
         "In the tables, *all* means "
-        + ", ".join(_FAMILIES["all"].split())
+        + ", ".join(_DTYPE_FAMILIES["all"].split())
         + ". *integers* are the integer types of 8 to 64 bits, and *floats* are "
-        + ", ".join(_FAMILIES["floats"].split())
+        + ", ".join(_DTYPE_FAMILIES["floats"].split())
         + ".\n",
-        _INDICES,
-        _CASTS,
-        _PRECISION,
-        _WINDOWS,
-        _VALUES,
-        _COUNTS,
-        _RANDOM,
-        _markdown(
+        _INDEX_NOTES,
+        _CAST_NOTES,
+        _PRECISION_NOTES,
+        _WINDOW_NOTES,
+        _HOST_VALUE_NOTES,
+        _HOST_COUNT_NOTES,
+        _RANDOM_NOTES,
+        _format_markdown_table(
             ("operator", "versions", "kernel"),
             [
-                (f"[{one.name}](#{one.name.lower().replace(':', '')})", ", ".join(map(str, one.since)), one.skeleton)
-                for one in everything
+                (
+                    f"[{schema_item.name}](#{schema_item.name.lower().replace(':', '')})",
+                    ", ".join(map(str, schema_item.since)),
+                    schema_item.skeleton,
+                )
+                for schema_item in kernel_schemas
             ],
         ),
-        _COMPOSED,
-        _markdown(("operator", "versions"), [(one.name, ", ".join(map(str, one.since))) for one in composed]),
+        _COMPOSED_NOTES,
+        _format_markdown_table(
+            ("operator", "versions"),
+            [(schema_item.name, ", ".join(map(str, schema_item.since))) for schema_item in composed_schemas],
+        ),
     ]
-    for one in everything:
-        facts = {key: value for key, value in one.facts().items() if key not in ("versions", "summary", "kernel")}
-        lines = [f"- {key}: " + (f"`{value}`" if key == "computes" else value) for key, value in facts.items()]
-        parts.append(f"## {one.name}\n\n" + "\n".join(lines) + "\n")
-        parts.append(_markdown(("value", "role", "element types"), one.value_rows()))
-        if one.attributes:
-            parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
-    parts.append(
+    for schema_item in kernel_schemas:
+        facts_table = {
+            key: value for key, value in schema_item.facts().items() if key not in ("versions", "summary", "kernel")
+        }
+        lines = [f"- {key}: " + (f"`{value}`" if key == "computes" else value) for key, value in facts_table.items()]
+        sections.append(f"## {schema_item.name}\n\n" + "\n".join(lines) + "\n")
+        sections.append(_format_markdown_table(("value", "role", "element types"), schema_item.value_rows()))
+        if schema_item.attributes:
+            sections.append(
+                _format_markdown_table(("attribute", "kind", "default", "choices"), schema_item.attribute_rows())
+            )
+    sections.append(
         f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these. The importer turns them into ONNX operators: "
-        + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB)]))
+        + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB_NAMES)]))
         + ".\n"
     )
-    parts += [f"# Operations of NNAPI\n\npumice supports all {len(operations)} of them.\n", _NNAPI]
-    for one in operations:
-        parts.append(f"## {one.name}\n\n" + "\n".join(f"- {key}: {value}" for key, value in one.facts().items()) + "\n")
-        parts.append(_markdown(("operand", "role", "element types"), one.value_rows()))
-    return "\n".join(parts)
+    sections += [f"# Operations of NNAPI\n\npumice supports all {len(nnapi_schemas)} of them.\n", _NNAPI_NOTES]
+    for schema_item in nnapi_schemas:
+        sections.append(
+            f"## {schema_item.name}\n\n"
+            + "\n".join(f"- {key}: {value}" for key, value in schema_item.facts().items())
+            + "\n"
+        )
+        sections.append(_format_markdown_table(("operand", "role", "element types"), schema_item.value_rows()))
+    return "\n".join(sections)
 
 
 @functools.cache
-def _known() -> dict[str, OperatorSchema]:
+def _schemas_by_name() -> dict[str, OperatorSchema]:
     rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
-    rows |= {name: ComposedSchema(name) for name in COMPOSED if name not in {*rows, *REFUSED, *_CONTRIB}}
+    rows |= {
+        name: ComposedSchema(name) for name in COMPOSED if name not in {*rows, *REJECTED_OPERATORS, *_CONTRIB_NAMES}
+    }
     rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
 
 
 @functools.cache
-def _histories() -> dict[str, tuple[int, ...]]:
+def _load_version_histories() -> dict[str, tuple[int, ...]]:
     import onnx.defs
 
     histories: dict[str, set[int]] = {}
@@ -405,40 +446,45 @@ def _histories() -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(versions)) for name, versions in histories.items()}
 
 
-def _unknown(name: str, known: Iterable[str]) -> UnsupportedError:
+def _make_unknown_error(name: str, known_names: Iterable[str]) -> UnsupportedError:
     import difflib
 
-    by_case = {one.lower(): one for one in known}
-    near = [by_case[one] for one in difflib.get_close_matches(name.lower(), by_case, n=5, cutoff=0.5)]
-    return unsupported_error("the catalogue", [f"operator {name}" + (f"; near are {', '.join(near)}" if near else "")])
+    names_by_lower = {candidate.lower(): candidate for candidate in known_names}
+    close_matches = [
+        names_by_lower[candidate]
+        for candidate in difflib.get_close_matches(name.lower(), names_by_lower, n=5, cutoff=0.5)
+    ]
+    return unsupported_error(
+        "the catalogue", [f"operator {name}" + (f"; near are {', '.join(close_matches)}" if close_matches else "")]
+    )
 
 
-def _role_record(role: ValueRole) -> dict[str, Any]:
+def _make_role_record(role: ValueRole) -> dict[str, Any]:
     return {key: getattr(role, key) for key in ("name", "dtypes", "optional", "variadic", "type")}
 
 
-def _signature(role: ValueRole) -> str:
+def _format_role_signature(role: ValueRole) -> str:
     return f"{role.name}{'...' if role.variadic else ''}{'?' if role.optional else ''}"
 
 
-def _role_text(kind: str, role: ValueRole) -> str:
+def _format_role(kind: str, role: ValueRole) -> str:
     return kind + (", optional" if role.optional else "") + (", any number" if role.variadic else "")
 
 
-def _dtypes_text(role: ValueRole) -> str:
-    left = list(role.dtypes)
-    if not left:
+def _format_dtypes(role: ValueRole) -> str:
+    remaining = list(role.dtypes)
+    if not remaining:
         return "" if getattr(role, "kind", "") == "graph" else "not supported"
-    named = []
-    for family, members in _FAMILIES.items():
-        if set(members.split()) <= set(left):
-            named.append(family)
-            left = [dtype for dtype in left if dtype not in members.split()]
-    text = ", ".join([*named, *left])
+    family_names = []
+    for family, members in _DTYPE_FAMILIES.items():
+        if set(members.split()) <= set(remaining):
+            family_names.append(family)
+            remaining = [dtype for dtype in remaining if dtype not in members.split()]
+    text = ", ".join([*family_names, *remaining])
     return f"{role.type}: {text}" if role.type else text
 
 
-def _default_text(attribute: AttributeSchema) -> str:
+def _format_default(attribute: AttributeSchema) -> str:
     if attribute.required:
         return "required"
     if isinstance(attribute.default, float):
@@ -446,16 +492,16 @@ def _default_text(attribute: AttributeSchema) -> str:
     return "" if attribute.default is None else str(attribute.default)
 
 
-def _span(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} to {most}"
+def _format_range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def _format_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -463,9 +509,9 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 if __name__ == "__main__":
     from pathlib import Path
 
-    from ..base.atomic_files import write_whole
+    from ..base.atomic_files import write_text_atomic
 
     target = Path("docs/operators.md")
     target.parent.mkdir(exist_ok=True)
-    write_whole(target, page())
+    write_text_atomic(target, render_page())
     print(f"written: {target}")

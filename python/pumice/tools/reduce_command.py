@@ -6,8 +6,8 @@ import argparse
 import json
 
 from ..base.printable_text import printable
-from .cli_options import add_generator_options, add_image_options, add_model_options, runs
-from .model_helpers import load_model, model_inputs, telling
+from .cli_options import add_generator_options, add_image_options, add_model_options, parse_runs
+from .model_helpers import append_generated_sizes, load_model, model_inputs
 
 
 def add_reduce_options(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def add_reduce_options(parser: argparse.ArgumentParser) -> None:
     text = "a new or empty folder to write to (default: reduced)"
     parser.add_argument("--output", "-o", default="reduced", metavar="DIR", help=text)
     text = "look for what differs in N runs, where no value is wrong"
-    parser.add_argument("--repeat", type=runs, default=0, metavar="N", help=text)
+    parser.add_argument("--repeat", type=parse_runs, default=0, metavar="N", help=text)
     add_generator_options(parser)
     add_image_options(parser)
 
@@ -29,18 +29,23 @@ def reduce_model(arguments: argparse.Namespace) -> int:
 
     check_folder(arguments.output)
     with load_model(arguments) as model:
-        arrays, made = model_inputs(model, arguments)
-        with telling(made), Progress("parts", not arguments.json) as progress:
-            found = reduce(model, [arrays], progress=progress, repeat=arguments.repeat)
-    found.save(arguments.output)
+        arrays, generated_inputs = model_inputs(model, arguments)
+        with append_generated_sizes(generated_inputs), Progress("parts", not arguments.json) as progress:
+            reduction = reduce(model, [arrays], progress=progress, repeat=arguments.repeat)
+    reduction.save(arguments.output)
     if arguments.json:
-        record = {"before": found.before, "after": found.after, "tried": found.tried, "precision": found.precision}
-        nodes = [{"node": node.name, "op": node.op_type} for node in found.proto.graph.node]
-        shapes = {name: list(array.shape) for name, array in found.inputs.items()}
+        record = {
+            "before": reduction.before,
+            "after": reduction.after,
+            "tried": reduction.tried,
+            "precision": reduction.precision,
+        }
+        nodes = [{"node": node.name, "op": node.op_type} for node in reduction.proto.graph.node]
+        shapes = {name: list(array.shape) for name, array in reduction.inputs.items()}
         print(json.dumps({**record, "nodes": nodes, "inputs": shapes, "folder": arguments.output}, indent=2))
         return 0
-    if made.note:
-        print(made.note)
-    print(found)
+    if generated_inputs.note:
+        print(generated_inputs.note)
+    print(reduction)
     print(f"written to {printable(arguments.output)}: model.onnx, test_data_set_0")
     return 0

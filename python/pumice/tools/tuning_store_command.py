@@ -5,50 +5,54 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..base.printable_text import plain, printable
-from ..device.tuning_exchange import Group, export_tuning, groups, import_tuning
+from ..base.printable_text import printable, shorten_printable
+from ..device.tuning_exchange import TuningGroup, export_tuning, group_records, import_tuning
 
-_LONGEST = 200
+_MAX_NAME_CHARS = 200
 
 
 def add_tuning_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--export", metavar="FILE", help="write everything to this file")
     parser.add_argument(
-        "--import", metavar="FILE", dest="taken", help="take what such a file has, before anything else"
+        "--import", metavar="FILE", dest="imported", help="take what such a file has, before anything else"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def tuning(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    taken = import_tuning(arguments.taken) if arguments.taken else None
+    imported = import_tuning(arguments.imported) if arguments.imported else None
     written = export_tuning(arguments.export) if arguments.export else None
     if arguments.json:
-        kept = [one._asdict() for one in groups()]
-        print(json.dumps({"imported": taken, "exported": written, "kernels": kept}, indent=2))
+        tuning_groups = [tuned_group._asdict() for tuned_group in group_records()]
+        print(json.dumps({"imported": imported, "exported": written, "kernels": tuning_groups}, indent=2))
         return 0
-    if taken is not None:
-        print(f"{taken} variants taken from {printable(arguments.taken)}")
+    if imported is not None:
+        print(f"{imported} variants imported from {printable(arguments.imported)}")
     if written is not None:
         print(f"{written} variants written to {printable(arguments.export)}")
-    print("\n".join(tuning_lines()))
+    print("\n".join(format_tuning_lines()))
     return 0
 
 
-def tuning_lines() -> list[str]:
+def format_tuning_lines() -> list[str]:
     """Return a line per tuned kernel and size class, for all devices and drivers, with control characters in names escaped."""
-    kept = groups()
-    if not kept:
+    tuning_groups = group_records()
+    if not tuning_groups:
         return ["tuning:  none"]
     return [
-        f"tuning:  {sum(one.variants for one in kept)} variants",
-        *(f"    {plain(_line(one), _LONGEST * 3)}" for one in kept),
+        f"tuning:  {sum(tuned_group.variants for tuned_group in tuning_groups)} variants",
+        *(f"    {shorten_printable(_format_group(tuned_group), _MAX_NAME_CHARS * 3)}" for tuned_group in tuning_groups),
     ]
 
 
-def _line(group: Group) -> str:
+def _format_group(group: TuningGroup) -> str:
     best = ", ".join(f"{name}={value}" for name, value in group.best.items()) if group.best is not None else ""
-    said = "all were rejected" if group.seconds is None else f"{best or 'as it is'}: {group.seconds * 1e6:,.2f} us"
+    result_text = (
+        "all were rejected" if group.seconds is None else f"{best or 'as it is'}: {group.seconds * 1e6:,.2f} us"
+    )
     count = f"{group.variants} variants, {group.rejected} rejected"
-    return f"{group.kernel} ({group.shapes[:_LONGEST]}) on {group.device}, {group.driver}: {said} ({count})"
+    return (
+        f"{group.kernel} ({group.shapes[:_MAX_NAME_CHARS]}) on {group.device}, {group.driver}: {result_text} ({count})"
+    )

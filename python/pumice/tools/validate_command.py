@@ -11,33 +11,33 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import Error, devices
+from ..base.atomic_files import write_text_atomic
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..base.atomic_files import write_whole
-from ..base.printable_text import LONG, plain
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
 from .cli_options import (
     DEVICE_HELP,
     add_generator_options,
     add_image_options,
     add_source_options,
-    image_options,
-    precision_of,
-    runs,
+    get_image_options,
+    get_precision,
+    parse_runs,
 )
-from .model_helpers import device_line, load_model, model_inputs, telling
+from .model_helpers import append_generated_sizes, device_line, load_model, model_inputs
 
 if TYPE_CHECKING:
     from ..model.data_sets import DataSet
-    from ..model.input_sources import Generated
+    from ..model.input_sources import GeneratedInputs
     from ..model.model import Model
     from ..validation.report import ValidationReport
 
-_FAILED = 1
-_ALL = "all"
-_PRINTED = "-"
+_EXIT_FAILED = 1
+_ALL_DEVICES = "all"
+_TO_STDOUT = "-"
 
 
-def _precisions(text: str) -> list[str]:
+def _parse_precisions(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
         if name not in PRECISIONS or names.count(name) > 1:
@@ -45,10 +45,10 @@ def _precisions(text: str) -> list[str]:
     return names
 
 
-def _tolerance(text: str) -> tuple[str, float]:
-    name, _, given = text.rpartition("=")
+def _parse_tolerance(text: str) -> tuple[str, float]:
+    name, _, value_text = text.rpartition("=")
     try:
-        number = float(given)
+        number = float(value_text)
     except ValueError:
         number = math.nan
     if not name or not number >= 0:
@@ -56,10 +56,10 @@ def _tolerance(text: str) -> tuple[str, float]:
     return name, number
 
 
-def _accuracy(text: str) -> tuple[str, float]:
-    name, _, given = text.rpartition("=")
+def _parse_accuracy(text: str) -> tuple[str, float]:
+    name, _, value_text = text.rpartition("=")
     try:
-        number = float(given)
+        number = float(value_text)
     except ValueError:
         number = math.nan
     if not number >= 0 or text.startswith("="):
@@ -77,7 +77,7 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", "-d", metavar="D", help=f"{DEVICE_HELP}; all: one after the other")
     text = f"{', '.join(PRECISIONS)}, or several with commas between (default: fp32)"
-    parser.add_argument("--precision", "-p", type=_precisions, metavar="P[,P]", help=text)
+    parser.add_argument("--precision", "-p", type=_parse_precisions, metavar="P[,P]", help=text)
     text = "what nodes are judged by: isolated (the device's inputs), chained (the model's) or both (default)"
     parser.add_argument("--mode", default="both", help=text)
     text = "what nodes are given with --mode isolated: device (what it made, the default) or reference (the reference's values)"
@@ -90,7 +90,7 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         action="append",
         default=[],
-        type=_tolerance,
+        type=_parse_tolerance,
         metavar="NODE=X",
         help="an absolute error in the place of the derived bound, by the name of a node or a tensor",
     )
@@ -101,19 +101,19 @@ def add_validate_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="an operator, node or output that may be unproved; '*': all",
     )
-    _add_accuracy(parser)
-    parser.add_argument("--repeat", type=runs, default=0, metavar="N", help="run N times, and compare the bits")
-    _add_files(parser)
+    _add_accuracy_options(parser)
+    parser.add_argument("--repeat", type=parse_runs, default=0, metavar="N", help="run N times, and compare the bits")
+    _add_report_options(parser)
     add_generator_options(parser)
     add_image_options(parser)
 
 
-def _add_accuracy(parser: argparse.ArgumentParser) -> None:
+def _add_accuracy_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accuracy",
         action="append",
         default=[],
-        type=_accuracy,
+        type=_parse_accuracy,
         metavar="[OUTPUT=]X",
         help="how far outputs may be from their expected values, relative to the largest number of a sample (default: 0.02; bf16: 0.1)",
     )
@@ -126,44 +126,46 @@ def _add_accuracy(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_files(parser: argparse.ArgumentParser) -> None:
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files", "Reports. A file is written when all is done, whole.")
     files.add_argument("--html", metavar="F", help="a page that shows the graph, errors, ranges and findings")
     files.add_argument("--junit", metavar="F", help="JUnit XML")
-    files.add_argument("--json", nargs="?", const=_PRINTED, metavar="F", help="JSON; without F it is printed")
+    files.add_argument("--json", nargs="?", const=_TO_STDOUT, metavar="F", help="JSON; without F it is printed")
 
 
 def validate(arguments: argparse.Namespace) -> int:
     """Run the command; return exit status 1 if any result is wrong or unproved."""
-    _check(arguments)
+    _check_options(arguments)
     precisions = arguments.precision or [None]
-    several = arguments.device == _ALL or len(precisions) > 1
-    chosen = [f"uuid:{device.uuid}" for device in devices()] if arguments.device == _ALL else [arguments.device]
-    if not chosen:
+    has_several = arguments.device == _ALL_DEVICES or len(precisions) > 1
+    device_names = (
+        [f"uuid:{device.uuid}" for device in devices()] if arguments.device == _ALL_DEVICES else [arguments.device]
+    )
+    if not device_names:
         raise InputError("validate: --device all: there is no Vulkan device")
     reports: list[ValidationReport] = []
-    for device in chosen:
+    for device in device_names:
         for precision in precisions:
-            one = argparse.Namespace(**{**vars(arguments), "device": device, "precision": precision})
-            reports.append(_guarded(one) if several else _validated(one))
-    _write(arguments, [report.as_dict() for report in reports])
-    return 0 if all(report.ok for report in reports) else _FAILED
+            device_arguments = argparse.Namespace(**{**vars(arguments), "device": device, "precision": precision})
+            reports.append(_validate_or_report(device_arguments) if has_several else _validate_device(device_arguments))
+    _write_reports(arguments, [report.as_dict() for report in reports])
+    return 0 if all(report.ok for report in reports) else _EXIT_FAILED
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check_options(arguments: argparse.Namespace) -> None:
     """Check the options before any work begins. Raise InputError for options that contradict each other or name unusable files."""
-    if arguments.data and (arguments.input or arguments.dim or image_options(arguments)):
+    if arguments.data and (arguments.input or arguments.dim or get_image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
-    precision_of(arguments)  # rejects both options together
+    get_precision(arguments)  # rejects both options together
     if arguments.bisect and arguments.mode not in ("both", "bisect"):
         raise InputError(
             f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
         )
     for option, pairs in (("tolerance", arguments.tolerance), ("accuracy", arguments.accuracy)):
         names = [name for name, _ in pairs]
-        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-            raise InputError(f"{option} of '{twice[0]}' is given twice")
-    targets = [path for path in (arguments.html, arguments.junit, arguments.json) if path not in (None, _PRINTED)]
+        if duplicates := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"{option} of '{duplicates[0]}' is given twice")
+    targets = [path for path in (arguments.html, arguments.junit, arguments.json) if path not in (None, _TO_STDOUT)]
     for i, path in enumerate(targets):
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder) or os.path.isdir(path):
@@ -172,41 +174,41 @@ def _check(arguments: argparse.Namespace) -> None:
             raise InputError(f"'{path}': expected a file of its own for each report, and not the model")
 
 
-def _guarded(arguments: argparse.Namespace) -> ValidationReport:
+def _validate_or_report(arguments: argparse.Namespace) -> ValidationReport:
     """Validate on one of several devices; if it cannot run the model, report it as unproved and continue."""
     from ..validation.report import ValidationReport
     from ..validation.report_rows import Finding, ValidationRow
 
     try:
-        return _validated(arguments)
+        return _validate_device(arguments)
     except InputError:
         raise
     except Error as error:
         text, model = str(error), os.path.basename(arguments.model)
         if not arguments.json:
-            print(f"pumice: error: {plain(text, LONG)}", file=sys.stderr)
-        device = _name_of(arguments.device)
+            print(f"pumice: error: {shorten_printable(text, MAX_SENTENCE_CHARS)}", file=sys.stderr)
+        device = _get_device_name(arguments.device)
         row = ValidationRow(model, "model", "", "", (), 0, None, None, text, unproved=(model,))
-        return ValidationReport(model, device, precision_of(arguments), 0, [row], [Finding("unproved", model, text)])
+        return ValidationReport(model, device, get_precision(arguments), 0, [row], [Finding("unproved", model, text)])
 
 
-def _name_of(device: str | None) -> str:
-    found = [one.name for one in devices() if f"uuid:{one.uuid}" == device]
-    return found[0] if found else device or "the default device"
+def _get_device_name(device: str | None) -> str:
+    matching_names = [device_info.name for device_info in devices() if f"uuid:{device_info.uuid}" == device]
+    return matching_names[0] if matching_names else device or "the default device"
 
 
-def _validated(arguments: argparse.Namespace) -> ValidationReport:
+def _validate_device(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
-    from ..validation.stored_outputs import judge_stored
-    from ..validation.validate import validate as judge
+    from ..validation.stored_outputs import check_stored_outputs
+    from ..validation.validate import validate as run_validation
 
     with load_model(arguments) as model:
-        sets, made = _cases(model, arguments)
+        case_sets, generated_values = _load_cases(model, arguments)
         allowed: bool | list[str] = "*" in arguments.allow_unchecked or arguments.allow_unchecked
-        with telling(made), Progress("nodes", not arguments.json) as progress:
-            report = judge(
+        with append_generated_sizes(generated_values), Progress("nodes", not arguments.json) as progress:
+            report = run_validation(
                 model,
-                [one.inputs for one in sets],
+                [case_set.inputs for case_set in case_sets],
                 progress=progress,
                 tolerances=dict(arguments.tolerance),
                 allow_unchecked=allowed,
@@ -214,48 +216,50 @@ def _validated(arguments: argparse.Namespace) -> ValidationReport:
                 inputs=arguments.inputs,
                 reference=arguments.reference,
                 repeat=arguments.repeat,
-                accuracy=_limits(arguments),
+                accuracy=_get_accuracy_limits(arguments),
                 allow_ill_conditioned="*" in arguments.allow_ill_conditioned or arguments.allow_ill_conditioned,
             )
-        names = tuple(one.name for one in sets) if arguments.data else ()
-        report.facts = report.facts._replace(generated=made.how, made_up=made.made_up, data=names)
+        names = tuple(case_set.name for case_set in case_sets) if arguments.data else ()
+        report.facts = report.facts._replace(
+            generated=generated_values.how, made_up=generated_values.made_up, data=names
+        )
         if arguments.mode != "isolated":
-            judge_stored(report, model, sets, dict(arguments.tolerance), allowed)
-        if arguments.json != _PRINTED:
-            _print(model, made, report)
+            check_stored_outputs(report, model, case_sets, dict(arguments.tolerance), allowed)
+        if arguments.json != _TO_STDOUT:
+            _print_report(model, generated_values, report)
     return report
 
 
-def _limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
+def _get_accuracy_limits(arguments: argparse.Namespace) -> float | dict[str, float] | None:
     """Return the accuracy limit for all outputs, or limits by output name."""
-    given: dict[str, float] = dict(arguments.accuracy)
-    if "" not in given:
-        return given or None
-    if len(given) > 1:
+    limits_by_output: dict[str, float] = dict(arguments.accuracy)
+    if "" not in limits_by_output:
+        return limits_by_output or None
+    if len(limits_by_output) > 1:
         raise InputError("--accuracy: expected one limit of all outputs, or limits by output, given both")
-    return given[""]
+    return limits_by_output[""]
 
 
-def _cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], Generated]:
+def _load_cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], GeneratedInputs]:
     """Return the test cases, and which inputs were generated."""
-    from ..model.data_sets import DataSet, in_folder
-    from ..model.input_sources import Generated
-    from ..validation.input_generation import generated_inputs
+    from ..model.data_sets import DataSet, read_data_sets
+    from ..model.input_sources import GeneratedInputs
+    from ..validation.input_generation import generate_inputs
 
     if arguments.data:
-        return in_folder(model, arguments.data), Generated({}, {})
-    made = model_inputs(model, arguments, generated_inputs)[1]
-    return [DataSet("", made.arrays, {})], made
+        return read_data_sets(model, arguments.data), GeneratedInputs({}, {})
+    generated_values = model_inputs(model, arguments, generate_inputs)[1]
+    return [DataSet("", generated_values.arrays, {})], generated_values
 
 
-def _print(model: Model, made: Generated, report: ValidationReport) -> None:
+def _print_report(model: Model, generated_values: GeneratedInputs, report: ValidationReport) -> None:
     from rich.console import Console
 
     print(device_line(model))
-    for name, how in made.how.items():
-        print(f"input '{plain(name)}' generated: {plain(how)}")
-    if made.note:
-        print(plain(made.note, LONG))
+    for name, description in generated_values.how.items():
+        print(f"input '{shorten_printable(name)}' generated: {shorten_printable(description)}")
+    if generated_values.note:
+        print(shorten_printable(generated_values.note, MAX_SENTENCE_CHARS))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.table(), markup=False)
     for line in report.told():
@@ -264,18 +268,18 @@ def _print(model: Model, made: Generated, report: ValidationReport) -> None:
         print(report.summary)
 
 
-def _write(arguments: argparse.Namespace, records: list[dict[str, Any]]) -> None:
+def _write_reports(arguments: argparse.Namespace, records: list[dict[str, Any]]) -> None:
     """Write the requested files: a single record as an object, several as a list."""
     text = json.dumps(records[0] if len(records) == 1 else records, indent=2) + "\n"
-    if arguments.json == _PRINTED:
+    if arguments.json == _TO_STDOUT:
         print(text, end="")
     elif arguments.json:
-        write_whole(arguments.json, text)
+        write_text_atomic(arguments.json, text)
     if arguments.html:
-        from ..validation.page import page
+        from ..validation.page import make_page
 
-        write_whole(arguments.html, page(records, f"Validation of {plain(records[0]['model'])}"))
+        write_text_atomic(arguments.html, make_page(records, f"Validation of {shorten_printable(records[0]['model'])}"))
     if arguments.junit:
         from ..validation.junit import junit
 
-        write_whole(arguments.junit, junit(records))
+        write_text_atomic(arguments.junit, junit(records))

@@ -23,32 +23,34 @@ _PACKAGES = (
 )
 
 
-def versions() -> dict[str, Any]:
+def collect_versions() -> dict[str, Any]:
     """Return the versions of pumice, Python, the system, the shader compiler, installed packages and every device's driver."""
     try:
-        found = [f"{one.name}: {one.driver} {one.driver_info}, Vulkan {one.api_version}" for one in devices()]
+        device_lines = [
+            f"{device.name}: {device.driver} {device.driver_info}, Vulkan {device.api_version}" for device in devices()
+        ]
     except Error as error:
-        found = [str(error)]
+        device_lines = [str(error)]
     return {
         "pumice": __version__,
         "python": sys.version.split()[0],
         "system": platform.platform(),
         "glslang": glslang_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
-        "devices": found,
+        "packages": {name: version for name in _PACKAGES if (version := _get_package_version(name))},
+        "devices": device_lines,
     }
 
 
 def show_versions(file: TextIO | None = None) -> None:
     """Print versions() for a bug report. file: the output; None: standard output. Paths are omitted."""
-    told = versions()
-    pairs = [(name, told[name]) for name in ("pumice", "python", "system", "glslang")]
-    pairs += [*told["packages"].items(), *(("device", one) for one in told["devices"])]
+    version_info = collect_versions()
+    pairs = [(name, version_info[name]) for name in ("pumice", "python", "system", "glslang")]
+    pairs += [*version_info["packages"].items(), *(("device", one) for one in version_info["devices"])]
     width = max(len(name) for name, _ in pairs)
     print("\n".join(f"{name:<{width}}  {value}" for name, value in pairs), file=file)
 
 
-def _version(package: str) -> str | None:
+def _get_package_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from .compile_backend import backend as backend
-from .custom_operators import wrap as wrap
 from .cuda_memory import ordered as ordered
+from .custom_operators import wrap as wrap
 
 __all__ = ["backend", "ordered", "wrap"]
 

@@ -9,15 +9,15 @@ import torch
 
 from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
-from ..base.torch_tensors import needs_gradient
-from .tensor_views import array_of_tensor, tensor_of_array
-from .graphs import Signature, exported, loaded, module_of, signature_of
-from .host_numbers import host_function, host_nodes, key_of
-from .cuda_model import SharedModel
+from ..base.torch_tensors import make_gradient_error
+from .cuda_model import CudaModel
+from .graphs import Signature, export_program, load_module, make_module, make_signature
+from .host_numbers import find_host_nodes, make_host_function, make_number_key
+from .tensor_views import numpy_to_torch, torch_to_numpy
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
-_MOST_NUMBERS = 32  # maximum distinct sets of int and float values for which models are kept
-_told: set[str] = set()  # logged reasons for eager runs; each is logged once per process
+_MAX_NUMBER_SETS = 32  # maximum distinct sets of int and float values for which models are kept
+_logged_reasons: set[str] = set()  # logged reasons for eager runs; each is logged once per process
 
 
 def backend(
@@ -37,20 +37,20 @@ def backend(
     draw random numbers or need gradients, tensors on other devices, models with control flow on CUDA tensors; ValueError for other options
     or a mode.
     """
-    given = dict(options or {})
-    unknown = sorted(given.keys() - set(_OPTIONS))
+    backend_options = dict(options or {})
+    unknown = sorted(backend_options.keys() - set(_OPTIONS))
     if unknown:
         raise ValueError(f"options of the backend 'pumice' are {', '.join(_OPTIONS)}; given {', '.join(unknown)}")
     if mode is not None:
         raise ValueError(f"the backend 'pumice' has no modes; given mode={mode!r}")
-    fallback = given.pop("fallback", False)
+    fallback = backend_options.pop("fallback", False)
     if not isinstance(fallback, bool):
         raise ValueError(f"the option 'fallback' is True or False; given {fallback!r}")
-    on_cuda = any(isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in examples)
-    return _Compiled(graph, signature_of(graph, examples), given, fallback, on_cuda)
+    on_cuda = any(isinstance(argument, torch.Tensor) and argument.device.type == "cuda" for argument in examples)
+    return _CompiledGraph(graph, make_signature(graph, examples), backend_options, fallback, on_cuda)
 
 
-class _Compiled:
+class _CompiledGraph:
     """A captured graph and the models built from it; a new one is built if no model accepts the sizes."""
 
     def __init__(
@@ -60,23 +60,24 @@ class _Compiled:
         self._signature = signature
         self._options = options
         self._fallback = fallback
-        self._refusals: dict[tuple[Any, ...], str] = {}  # reason by key, for models that were rejected
+        self._rejections: dict[tuple[Any, ...], str] = {}  # reason by key, for models that were rejected
         self._models: dict[tuple[Any, ...], list[Any]] = {}
         self._weights: list[tuple[int, int]] = []
-        self._kept: list[Any] = []  # storage of the weights, so that their addresses are not reused
+        self._weight_storages: list[Any] = []  # storage of the weights, so that their addresses are not reused
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
-        on_host = host_nodes(graph)
-        self._is_idle = all(
-            one.op in ("placeholder", "get_attr", "output") or one in on_host for one in graph.graph.nodes
+        host_node_set = find_host_nodes(graph)
+        self._has_no_work = all(
+            argument.op in ("placeholder", "get_attr", "output") or argument in host_node_set
+            for argument in graph.graph.nodes
         )
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
         self._on_cuda = on_cuda
         self._enables_gradients = any(
             node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
         )
-        self._on_host = host_function(graph, signature.results)
+        self._compute_on_host = make_host_function(graph, signature.results)
         self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes other values
-        self._opens_floats = not on_cuda and bool(signature.floats)
+        self._may_open_floats = not on_cuda and bool(signature.floats)
 
     def __call__(self, *arguments: Any) -> Any:
         try:
@@ -87,64 +88,68 @@ class _Compiled:
             raise UnsupportedError(
                 f'torch.compile(backend="pumice"): {reason}; options={{"fallback": True}} runs it by torch'
             )
-        if reason not in _told:
-            _told.add(reason)
+        if reason not in _logged_reasons:
+            _logged_reasons.add(reason)
             log_warning(f'torch.compile(backend="pumice"): torch runs a graph: {reason}')
         return self._graph(*arguments)
 
     def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        differentiates = torch.is_grad_enabled() or self._enables_gradients
-        for one, parameter in zip(arguments, self._signature.parameters, strict=True):
-            if differentiates and isinstance(one, torch.Tensor) and one.requires_grad:
-                raise needs_gradient(parameter.name)
-            if isinstance(one, torch.Tensor) and one.is_complex():
-                raise UnsupportedError(f"'{parameter.name}' is of {one.dtype}; pumice has no complex numbers")
-        key, open_floats = self._key(arguments)
-        if key in self._refusals:
-            raise UnsupportedError(self._refusals[key])
+        needs_gradients = torch.is_grad_enabled() or self._enables_gradients
+        for argument, parameter in zip(arguments, self._signature.parameters, strict=True):
+            if needs_gradients and isinstance(argument, torch.Tensor) and argument.requires_grad:
+                raise make_gradient_error(parameter.name)
+            if isinstance(argument, torch.Tensor) and argument.is_complex():
+                raise UnsupportedError(f"'{parameter.name}' is of {argument.dtype}; pumice has no complex numbers")
+        key, open_floats = self._make_key(arguments)
+        if key in self._rejections:
+            raise UnsupportedError(self._rejections[key])
         positions = (*(position for position, _ in self._inputs), *open_floats)
         if self._on_cuda:
             arrays = [arguments[position].detach() for position in positions]
         else:
-            arrays = [array_of_tensor(arguments[i], self._signature.parameters[i].name) for i in positions]
+            arrays = [torch_to_numpy(arguments[i], self._signature.parameters[i].name) for i in positions]
         try:
             results = (
-                self._called(arguments, arrays, key, open_floats) if self._has_results else self._checked(arguments)
+                self._call_model(arguments, arrays, key, open_floats)
+                if self._has_results
+                else self._check_without_outputs(arguments)
             )
         except (UnsupportedError, GraphError) as error:
             if open_floats:
-                self._opens_floats = False
+                self._may_open_floats = False
                 return self._run(arguments)
-            self._refusals[key] = str(error)
+            self._rejections[key] = str(error)
             raise UnsupportedError(str(error)) from error
-        return self._given(arguments, results)
+        return self._make_results(arguments, results)
 
-    def _key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
+    def _make_key(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[int]]:
         """Return the int and float values for which a model is built, and the floats that become its inputs instead.
 
         Floats of a module (such as an epsilon) never vary and are folded. Floats that vary become inputs if the exporter supports that; if
         an operator has them as attributes, there is one model per value.
         """
         ints = tuple(arguments[i] for i in self._signature.free_numbers)
-        floats = tuple(key_of(arguments[i]) for i in self._signature.floats)
+        floats = tuple(make_number_key(arguments[i]) for i in self._signature.floats)
         if self._first_floats is None:
             self._first_floats = floats
-        if self._opens_floats and floats != self._first_floats:
+        if self._may_open_floats and floats != self._first_floats:
             return (ints, "inputs"), self._signature.floats
         return (ints, floats), ()
 
-    def _checked(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def _check_without_outputs(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Return the results of a graph without outputs. Raise UnsupportedError if the graph writes to its arguments."""
-        if not self._is_idle:
-            exported(*self._module(arguments))
-            self._is_idle = True
+        if not self._has_no_work:
+            export_program(*self._make_module(arguments))
+            self._has_no_work = True
         return ()
 
-    def _module(self, arguments: Sequence[Any], open_floats: Sequence[int] = ()) -> tuple[Any, Signature, list[Any]]:
-        module = module_of(self._graph, self._signature, arguments, open_floats)
+    def _make_module(
+        self, arguments: Sequence[Any], open_floats: Sequence[int] = ()
+    ) -> tuple[Any, Signature, list[Any]]:
+        module = make_module(self._graph, self._signature, arguments, open_floats)
         return module, self._signature, [arguments[i].detach() for i in (*self._signature.inputs, *open_floats)]
 
-    def _called(
+    def _call_model(
         self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], open_floats: Sequence[int]
     ) -> tuple[Any, ...]:
         """Call a model that accepts these arrays, building it if there is none."""
@@ -152,48 +157,50 @@ class _Compiled:
         if state != self._weights:
             self._close()
             self._weights = state
-            self._kept = [arguments[i].untyped_storage() for i in self._signature.weights]
-        known = self._known(key)
-        for model, places in known:
+            self._weight_storages = [arguments[i].untyped_storage() for i in self._signature.weights]
+        candidates = self._get_models(key)
+        for model, input_positions in candidates:
             try:
-                return _results(model(*(arrays[place] for place in places)))
+                return _as_tuple(model(*(arrays[position_index] for position_index in input_positions)))
             except BindingError as error:
                 if error.rule != "K10":
                     raise
-        model, places = self._made(arguments, open_floats)
-        known.append((model, places))
-        return _results(model(*(arrays[place] for place in places)))
+        model, input_positions = self._build_model(arguments, open_floats)
+        candidates.append((model, input_positions))
+        return _as_tuple(model(*(arrays[position_index] for position_index in input_positions)))
 
-    def _known(self, key: tuple[Any, ...]) -> list[Any]:
+    def _get_models(self, key: tuple[Any, ...]) -> list[Any]:
         """Return the models built for these numbers, and mark them as most recently used."""
-        known = self._models.pop(key, [])
-        self._models[key] = known
-        if len(self._models) > _MOST_NUMBERS:
+        candidates = self._models.pop(key, [])
+        self._models[key] = candidates
+        if len(self._models) > _MAX_NUMBER_SETS:
             for model, _ in self._models.pop(next(iter(self._models))):
                 model.close()
-        return known
+        return candidates
 
-    def _made(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
+    def _build_model(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
         """Return a model for these arguments, and the positions of the graph's inputs that the model has, in order."""
         names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
-        model = loaded(*self._module(arguments, open_floats), self._options)
-        return SharedModel(model) if self._on_cuda else model, [names.index(one.name) for one in model.inputs]
+        model = load_module(*self._make_module(arguments, open_floats), self._options)
+        return CudaModel(model) if self._on_cuda else model, [names.index(argument.name) for argument in model.inputs]
 
-    def _given(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
-        rest = iter(results)
-        numbers = iter(self._on_host(*arguments) if self._on_host else ())
-        given: list[Any] = []
+    def _make_results(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        remaining = iter(results)
+        numbers = iter(self._compute_on_host(*arguments) if self._compute_on_host else ())
+        results_list: list[Any] = []
         for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
             if kind == "tensor":
-                made = next(rest) if self._on_cuda else tensor_of_array(next(rest))
-                given.append(made.to(dtype))  # the exporter leaves some low-precision results in a wider type
+                result_tensor = next(remaining) if self._on_cuda else numpy_to_torch(next(remaining))
+                results_list.append(
+                    result_tensor.to(dtype)
+                )  # the exporter leaves some low-precision results in a wider type
             elif kind == "number":
-                given.append(next(rest).item())
+                results_list.append(next(remaining).item())
             elif kind == "host":
-                given.append(next(numbers))
+                results_list.append(next(numbers))
             else:
-                given.append(arguments[kind] if isinstance(kind, int) else kind[0])
-        return tuple(given)
+                results_list.append(arguments[kind] if isinstance(kind, int) else kind[0])
+        return tuple(results_list)
 
     def _close(self) -> None:
         for models in self._models.values():
@@ -202,7 +209,11 @@ class _Compiled:
         self._models.clear()
 
 
-def _results(given: Any) -> tuple[Any, ...]:
+def _as_tuple(call_result: Any) -> tuple[Any, ...]:
     return (
-        tuple(given.values()) if isinstance(given, Mapping) else tuple(given) if isinstance(given, tuple) else (given,)
+        tuple(call_result.values())
+        if isinstance(call_result, Mapping)
+        else tuple(call_result)
+        if isinstance(call_result, tuple)
+        else (call_result,)
     )

@@ -13,15 +13,15 @@ import pumice._pumice as _pumice
 
 from .._pumice import Buffer, Context, Tensor, TensorDesc, UnsupportedError
 from ..base.errors import binding_error
-from ..device.context import checked_context, default_context
-from ..device.cuda_sharing import Order, cuda_side, empty_shared
+from ..device.context import default_context, validate_context
+from ..device.cuda_sharing import StreamOrder, empty_shared, get_cuda_interop
 
 _ADVICE = 'torch.from_dlpack(pumice.empty(shape, dtype, share="cuda")) is a tensor in memory that both use'
-_MOST_IDLE_BYTES = 1 << 28  # limit of unused memory kept for later results
-_GRAIN = 512
+_MAX_IDLE_BYTES = 1 << 28  # limit of unused memory kept for later results
+_ALIGNMENT = 512
 
 
-def ordered(stream: Any = None, context: Context | None = None) -> Order:
+def ordered(stream: Any = None, context: Context | None = None) -> StreamOrder:
     """Return a context manager that runs kernels, command lists and models between torch's earlier and later work on a stream.
 
     The GPU keeps the order without waiting on the host: a call to a kernel with only Tensors as arguments returns at once. Applies to
@@ -29,14 +29,14 @@ def ordered(stream: Any = None, context: Context | None = None) -> Order:
     Raise UnsupportedError naming the missing driver, device or function, BindingError (K5) for a stream on another GPU, and StateError if
     nested in an order with another stream.
     """
-    on = checked_context(context) or default_context()
-    number = cuda_side(on).primary.number
+    target_context = validate_context(context) or default_context()
+    number = get_cuda_interop(target_context).primary.number
     if stream is None:
-        return Order(on, current_stream(number))
+        return StreamOrder(target_context, current_stream(number))
     if not isinstance(stream, torch.cuda.Stream) or stream.device.index != number:
-        given = repr(stream) if isinstance(stream, torch.cuda.Stream) else type(stream).__name__
-        raise binding_error("K5", "stream", f"a torch.cuda.Stream of cuda:{number}", given, kind="argument")
-    return Order(on, stream.cuda_stream)
+        received = repr(stream) if isinstance(stream, torch.cuda.Stream) else type(stream).__name__
+        raise binding_error("K5", "stream", f"a torch.cuda.Stream of cuda:{number}", received, kind="argument")
+    return StreamOrder(target_context, stream.cuda_stream)
 
 
 def current_stream(number: int) -> int:
@@ -49,7 +49,7 @@ def dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
+def find_shared_tensor(tensor: Any, context: Context) -> Tensor | None:
     """Return the Tensor that aliases a torch.cuda tensor; None if the context does not share its memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return None
@@ -60,12 +60,12 @@ def shared_tensor_of(tensor: Any, context: Context) -> Tensor | None:
     )
 
 
-def not_shared(tensor: Any, name: str) -> UnsupportedError:
+def make_not_shared_error(tensor: Any, name: str) -> UnsupportedError:
     """Return the error to raise for a torch.cuda tensor in memory that is not shared."""
     return UnsupportedError(f"'{name}' lies on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
 
 
-def view_of(tensor: Tensor) -> Any:
+def make_torch_view(tensor: Tensor) -> Any:
     """Return a torch.cuda tensor that aliases a Tensor in shared memory, without waiting for the context's work."""
     return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
 
@@ -75,42 +75,47 @@ class SharedPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, int], list[Buffer]] = {}  # (stream, size in bytes) -> buffers
+        self._buffers: dict[tuple[int, int], list[Buffer]] = {}  # (stream, size in bytes) -> buffers
 
     def empty(self, shape: Sequence[int], dtype: str, context: Context, stream: int) -> tuple[Tensor, Any]:
         """Return an uninitialised Tensor and the torch.cuda tensor that aliases it; its memory is in use until the latter is dropped."""
         desc = TensorDesc(dtype, list(shape))
-        size = -(-max(desc.bytes, 1) // _GRAIN) * _GRAIN
+        size = -(-max(desc.bytes, 1) // _ALIGNMENT) * _ALIGNMENT
         with self._lock:
-            known = self._made.setdefault((stream, size), [])
-            found = next((one for one in known if one._views == 0), None)
-            if found is not None:
-                tensor = Tensor(desc, found)
-                return tensor, view_of(tensor)
-        made = empty_shared(size, "uint8", context).buffer
-        tensor = Tensor(desc, made)
-        view = view_of(tensor)
+            pooled = self._buffers.setdefault((stream, size), [])
+            free_buffer = next((pooled_buffer for pooled_buffer in pooled if pooled_buffer._views == 0), None)
+            if free_buffer is not None:
+                tensor = Tensor(desc, free_buffer)
+                return tensor, make_torch_view(tensor)
+        new_buffer = empty_shared(size, "uint8", context).buffer
+        tensor = Tensor(desc, new_buffer)
+        view = make_torch_view(tensor)
         with self._lock:
-            idle = self._trimmed()
-            known.append(made)
+            idle = self._take_excess_idle()
+            pooled.append(new_buffer)
         del idle  # outside the lock, because CUDA waits for its work when it frees memory
         return tensor, view
 
-    def _trimmed(self) -> list[Buffer]:
+    def _take_excess_idle(self) -> list[Buffer]:
         """Remove and return the idle memory if it exceeds the limit."""
-        idle = [(key, one) for key, every in self._made.items() for one in every if one._views == 0]
-        if sum(key[1] for key, _ in idle) <= _MOST_IDLE_BYTES:
+        idle = [
+            (key, pooled_buffer)
+            for key, pool_buffers in self._buffers.items()
+            for pooled_buffer in pool_buffers
+            if pooled_buffer._views == 0
+        ]
+        if sum(key[1] for key, _ in idle) <= _MAX_IDLE_BYTES:
             return []
-        for key, one in idle:
-            self._made[key].remove(one)
-        return [one for _, one in idle]
+        for key, pooled_buffer in idle:
+            self._buffers[key].remove(pooled_buffer)
+        return [pooled_buffer for _, pooled_buffer in idle]
 
 
 _pools: WeakKeyDictionary[Context, SharedPool] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def pool_of(context: Context) -> SharedPool:
+def get_shared_pool(context: Context) -> SharedPool:
     """Return the pool of a context, created on first use."""
     with _lock:
         if (pool := _pools.get(context)) is None:

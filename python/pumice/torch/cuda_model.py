@@ -11,18 +11,18 @@ import numpy as np
 from .._pumice import BindingError, BindingTable, Buffer, CommandList, Tensor, UnsupportedError
 from ..base.element_types import numpy_dtype
 from ..base.errors import binding_error
-from ..device.cuda_sharing import Order, cuda_side, empty_shared
+from ..device.cuda_sharing import StreamOrder, empty_shared, get_cuda_interop
 from ..model.model import Model
-from .cuda_memory import current_stream, dtype_name, shared_tensor_of, view_of
+from .cuda_memory import current_stream, dtype_name, find_shared_tensor, make_torch_view
 
-_MOST_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
+_MAX_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
 
 
 class _Recording:
     """The model's dispatches recorded for specific buffers. stages: input index -> torch view of the staging buffer, for copied inputs."""
 
-    def __init__(self, key: Any, commands: CommandList, stages: dict[int, Any], results: list[Tensor]) -> None:
-        self.key, self.commands, self.stages, self.results = key, commands, stages, results
+    def __init__(self, key: Any, commands: CommandList, staging_views: dict[int, Any], results: list[Tensor]) -> None:
+        self.key, self.commands, self.staging_views, self.results = key, commands, staging_views, results
 
     @property
     def is_free(self) -> bool:
@@ -30,7 +30,7 @@ class _Recording:
         return all(result.buffer._views == 0 for result in self.results)
 
 
-class SharedModel:
+class CudaModel:
     """A model on torch.cuda tensors. Inputs outside shared memory are copied into it on the GPU; results are in shared memory."""
 
     def __init__(self, model: Model) -> None:
@@ -42,7 +42,7 @@ class SharedModel:
             )
         if self._program.checks_indices:
             raise UnsupportedError("check_indices on tensors of CUDA: the host would have to wait for what was found")
-        self._side = cuda_side(self._program.context)
+        self._interop = get_cuda_interop(self._program.context)
         self._lock = threading.Lock()
         self._recordings: list[_Recording] = []
         self._arena: Buffer | None = None
@@ -60,24 +60,26 @@ class SharedModel:
         Raise BindingError for an unsupported shape or dtype, UnsupportedError for a tensor on another GPU.
         """
         context = self._program.context
-        number = self._side.primary.number
+        number = self._interop.primary.number
         stream = current_stream(number)
         self._check_devices(tensors, number)
-        shared = [shared_tensor_of(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
-        places = tuple(
+        shared = [find_shared_tensor(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
+        buffer_keys = tuple(
             (dtype_name(tensor), tuple(tensor.shape), None if one is None else (one.buffer.id, one.offset))
             for tensor, one in zip(tensors, shared, strict=True)
         )
         with self._lock:
-            recording = next((one for one in self._recordings if one.key == (stream, places) and one.is_free), None)
+            recording = next(
+                (one for one in self._recordings if one.key == (stream, buffer_keys) and one.is_free), None
+            )
             if recording is None:
                 self._check(tensors)
-                recording = self._recorded((stream, places), shared)
-            for place, stage in recording.stages.items():
-                stage.copy_(tensors[place])
-            with Order(context, stream):
+                recording = self._record((stream, buffer_keys), shared)
+            for input_index, staging_view in recording.staging_views.items():
+                staging_view.copy_(tensors[input_index])
+            with StreamOrder(context, stream):
                 recording.commands.exec()
-            return tuple(view_of(result) for result in recording.results)
+            return tuple(make_torch_view(result) for result in recording.results)
 
     def _check_devices(self, tensors: Sequence[Any], number: int) -> None:
         for tensor, value in zip(tensors, self._program.inputs, strict=True):
@@ -88,10 +90,13 @@ class SharedModel:
 
     def _check(self, tensors: Sequence[Any]) -> None:
         self._model.arguments(
-            *(_like(tensor, value.name) for tensor, value in zip(tensors, self._program.inputs, strict=True))
+            *(
+                _make_placeholder(tensor, value.name)
+                for tensor, value in zip(tensors, self._program.inputs, strict=True)
+            )
         )
 
-    def _recorded(self, key: Any, shared: Sequence[Tensor | None]) -> _Recording:
+    def _record(self, key: Any, shared: Sequence[Tensor | None]) -> _Recording:
         context = self._program.context
         shapes = [list(shape) for _, shape, _ in key[1]]
         try:
@@ -100,39 +105,39 @@ class SharedModel:
             if error.rule != "K3":
                 raise
             raise UnsupportedError(f"on tensors of CUDA: {error}") from error
-        stages: dict[int, Any] = {}
+        staging_views: dict[int, Any] = {}
         inputs: list[Tensor] = []
-        for place, (dtype, shape, _) in enumerate(key[1]):
-            given = shared[place]
-            if given is None:
-                given = empty_shared(shape, dtype, context)
-                stages[place] = view_of(given)
-            inputs.append(given)
+        for input_index, (dtype, shape, _) in enumerate(key[1]):
+            input_tensor = shared[input_index]
+            if input_tensor is None:
+                input_tensor = empty_shared(shape, dtype, context)
+                staging_views[input_index] = make_torch_view(input_tensor)
+            inputs.append(input_tensor)
         results = [empty_shared(slot.desc.shape, slot.desc.dtype, context) for slot in compiled.outputs if slot.desc]
         table = BindingTable(compiled)
         names = [value.name for value in (*self._program.inputs, *self._program.outputs)]
         table.bind(**dict(zip(names, (*inputs, *results), strict=True)))  # weights have data already, and are not bound
         if compiled.binding_properties.temporary_bytes:
-            table.bind_temporary(self._room(compiled.binding_properties.temporary_bytes))
+            table.bind_temporary(self._get_scratch_buffer(compiled.binding_properties.temporary_bytes))
         if compiled.binding_properties.persistent_bytes:
             table.bind_persistent(self._program.persistent)
         commands = CommandList(context)
         commands.dispatch(compiled, table)
         commands.commit()
-        if len(self._recordings) >= _MOST_RECORDINGS:
+        if len(self._recordings) >= _MAX_RECORDINGS:
             self._recordings.pop(0)
-        recording = _Recording(key, commands, stages, results)
+        recording = _Recording(key, commands, staging_views, results)
         self._recordings.append(recording)
         return recording
 
-    def _room(self, size: int) -> Buffer:
+    def _get_scratch_buffer(self, size: int) -> Buffer:
         """Return scratch memory for the model. Executions on one context run one after another, so they share it."""
         if self._arena is None or self._arena.bytes < size:
             self._arena = Buffer(self._program.context, size)
         return self._arena
 
 
-def _like(tensor: Any, name: str) -> Any:
+def _make_placeholder(tensor: Any, name: str) -> Any:
     """Return a placeholder array with the tensor's shape and dtype, without its elements."""
     try:
         return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from .._pumice import Tensor, UnsupportedError
-from ..base.torch_tensors import needs_gradient
+from ..base.torch_tensors import make_gradient_error
+from ..device.cuda_sharing import StreamOrder
 from ..device.kernel import Kernel
-from ..device.cuda_sharing import Order
-from .tensor_views import array_of_tensor
-from .cuda_memory import current_stream, dtype_name, not_shared, pool_of, shared_tensor_of
+from .cuda_memory import current_stream, dtype_name, find_shared_tensor, get_shared_pool, make_not_shared_error
+from .tensor_views import torch_to_numpy
 
 # The type of an output: the name of an input with the same shape and dtype, or a callable from the inputs to (shape, torch.dtype).
 Output = str | Callable[..., tuple[Sequence[Any], Any]]
@@ -32,14 +32,18 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
     Raise ValueError for an output that names no input, for no outputs and for duplicate names.
     """
     _check_names(inputs, outputs)
-    made = _Operator(kernel, inputs, outputs)
-    taken = ", ".join(f"Tensor {one}" for one in inputs)
-    given = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
+    operator_impl = _KernelOperator(kernel, inputs, outputs)
+    parameter_schema = ", ".join(f"Tensor {input_name}" for input_name in inputs)
+    result_schema = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
     operator = torch.library.custom_op(
-        name, made.run, mutates_args=(), device_types=("cpu", "cuda"), schema=f"({taken}) -> {given}"
+        name,
+        operator_impl.run,
+        mutates_args=(),
+        device_types=("cpu", "cuda"),
+        schema=f"({parameter_schema}) -> {result_schema}",
     )
-    operator.register_fake(made.fake)
-    operator.register_autograd(_no_gradient, setup_context=made.refuse_gradients)
+    operator.register_fake(operator_impl.fake)
+    operator.register_autograd(_raise_no_gradient, setup_context=operator_impl.reject_gradients)
     return operator
 
 
@@ -49,72 +53,78 @@ def _check_names(inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
         raise ValueError(
             f"expected one output or more, and each name once; given inputs {[*inputs]}, outputs {[*outputs]}"
         )
-    for output, like in outputs.items():
-        if isinstance(like, str) and like not in inputs:
-            raise ValueError(f"output '{output}' is like '{like}'; the inputs are {', '.join(inputs)}")
+    for output, source_or_function in outputs.items():
+        if isinstance(source_or_function, str) and source_or_function not in inputs:
+            raise ValueError(f"output '{output}' is like '{source_or_function}'; the inputs are {', '.join(inputs)}")
 
 
-class _Operator:
+class _KernelOperator:
     """A kernel with the call interface of a torch operator."""
 
     def __init__(self, kernel: Kernel, inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
         self._kernel, self._inputs, self._outputs = kernel, tuple(inputs), dict(outputs)
 
-    def _described(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def _get_output_specs(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Return the shape and dtype of each result."""
-        given = dict(zip(self._inputs, tensors, strict=True))
+        tensors_by_name = dict(zip(self._inputs, tensors, strict=True))
         return [
-            (given[like].shape, given[like].dtype) if isinstance(like, str) else like(*tensors)
-            for like in self._outputs.values()
+            (tensors_by_name[source_or_function].shape, tensors_by_name[source_or_function].dtype)
+            if isinstance(source_or_function, str)
+            else source_or_function(*tensors)
+            for source_or_function in self._outputs.values()
         ]
 
-    def refuse_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def reject_gradients(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Reject gradients. torch calls this function if a gradient is requested."""
-        raise needs_gradient(next(name for name, one in zip(self._inputs, inputs, strict=True) if one.requires_grad))
+        raise make_gradient_error(
+            next(
+                name for name, gradient_input in zip(self._inputs, inputs, strict=True) if gradient_input.requires_grad
+            )
+        )
 
     def fake(self, *tensors: Any) -> Any:
         device = tensors[0].device if tensors else None
-        return _one_or_all(
-            [torch.empty(tuple(shape), dtype=dtype, device=device) for shape, dtype in self._described(tensors)]
+        return _unwrap_single(
+            [torch.empty(tuple(shape), dtype=dtype, device=device) for shape, dtype in self._get_output_specs(tensors)]
         )
 
     def run(self, *tensors: Any) -> Any:
         if any(tensor.device.type == "cuda" for tensor in tensors):
             return self._run_on_cuda(tensors)
-        results = [torch.empty(tuple(shape), dtype=dtype) for shape, dtype in self._described(tensors)]
-        every = dict(zip(self._inputs, (tensor.contiguous() for tensor in tensors), strict=True))
-        every |= dict(zip(self._outputs, results, strict=True))
-        arrays = {key: array_of_tensor(tensor, key) for key, tensor in every.items()}
+        results = [torch.empty(tuple(shape), dtype=dtype) for shape, dtype in self._get_output_specs(tensors)]
+        all_tensors = dict(zip(self._inputs, (tensor.contiguous() for tensor in tensors), strict=True))
+        all_tensors |= dict(zip(self._outputs, results, strict=True))
+        arrays = {key: torch_to_numpy(tensor, key) for key, tensor in all_tensors.items()}
         self._kernel(arrays, threads=results[0].numel())
-        return _one_or_all(results)
+        return _unwrap_single(results)
 
     def _run_on_cuda(self, tensors: Sequence[Any]) -> Any:
-        context = self._kernel._on
+        context = self._kernel._target_context
         stream = current_stream(tensors[0].device.index)
-        pool = pool_of(context)
+        pool = get_shared_pool(context)
         arguments: dict[str, Tensor] = {}
-        kept = []  # packed copies; their memory is reused once the kernel is ordered
+        packed_copies = []  # packed copies; their memory is reused once the kernel is ordered
         for name, tensor in zip(self._inputs, tensors, strict=True):
-            shared = shared_tensor_of(tensor, context)
+            shared = find_shared_tensor(tensor, context)
             if shared is None:
-                raise not_shared(tensor, name)
+                raise make_not_shared_error(tensor, name)
             if not tensor.is_contiguous():
                 shared, view = pool.empty(tensor.shape, dtype_name(tensor), context, stream)
-                kept.append(view.copy_(tensor))
+                packed_copies.append(view.copy_(tensor))
             arguments[name] = shared
         results = []
-        for name, (shape, dtype) in zip(self._outputs, self._described(tensors), strict=True):
+        for name, (shape, dtype) in zip(self._outputs, self._get_output_specs(tensors), strict=True):
             arguments[name], view = pool.empty(tuple(shape), str(dtype).removeprefix("torch."), context, stream)
             results.append(view)
-        with Order(context, stream):
+        with StreamOrder(context, stream):
             self._kernel(arguments, threads=results[0].numel())
-        return _one_or_all(results)
+        return _unwrap_single(results)
 
 
-def _no_gradient(ctx: Any, *gradients: Any) -> Any:
+def _raise_no_gradient(ctx: Any, *gradients: Any) -> Any:
     # normally not reached: the forward pass is rejected first
     raise UnsupportedError("an operator of a kernel has no gradient")
 
 
-def _one_or_all(results: list[Any]) -> Any:
+def _unwrap_single(results: list[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)

@@ -13,54 +13,63 @@ from .._pumice import UnsupportedError
 Linear = tuple[Any, Any]  # weight and bias
 
 
-def _attention(x: Any, heads: int, into: Linear, out: Linear, masked: Any) -> Any:
+def _attention(x: Any, heads: int, in_projection: Linear, out_projection: Linear, attention_mask: Any) -> Any:
     """Return the self-attention of x; masked: True where a query must not attend to a key, broadcastable to the scores."""
     batch, length, width = x.shape
-    parts = torch.nn.functional.linear(x, *into).chunk(3, -1)
-    q, k, v = (part.reshape(batch, length, heads, width // heads).transpose(1, 2) for part in parts)
-    if masked is None:
-        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    qkv_parts = torch.nn.functional.linear(x, *in_projection).chunk(3, -1)
+    q, k, v = (projection.reshape(batch, length, heads, width // heads).transpose(1, 2) for projection in qkv_parts)
+    if attention_mask is None:
+        attended = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     else:
         scores = (q * (width // heads) ** -0.5) @ k.transpose(-2, -1)
-        mixed = scores.masked_fill(masked, float("-inf")).softmax(-1) @ v
-    return torch.nn.functional.linear(mixed.transpose(1, 2).reshape(batch, length, width), *out)
+        attended = scores.masked_fill(attention_mask, float("-inf")).softmax(-1) @ v
+    return torch.nn.functional.linear(attended.transpose(1, 2).reshape(batch, length, width), *out_projection)
 
 
-def _masked(mask: Any, mask_type: int | None) -> Any:
+def _make_mask(mask: Any, mask_type: int | None) -> Any:
     """Return a layer's mask, True where attention is masked. torch's operator treats every mask as boolean."""
     if mask is None:
         return None
-    hidden = mask if mask.dtype == torch.bool else mask != 0
+    bool_mask = mask if mask.dtype == torch.bool else mask != 0
     if mask_type == 0:  # [queries, keys]
-        return hidden
+        return bool_mask
     if mask_type == 1:  # [batch, keys]
-        return hidden[:, None, None, :]
+        return bool_mask[:, None, None, :]
     if mask_type == 2:  # [batch, heads, queries, keys]
-        return hidden
+        return bool_mask
     raise UnsupportedError(
         f"aten._transformer_encoder_layer_fwd with a mask of type {mask_type}; "
         "torch.backends.mha.set_fastpath_enabled(False) avoids it"
     )
 
 
-def _encoder_layer(x: Any, width: int, heads: int, *rest: Any, mask: Any = None, mask_type: int | None = None) -> Any:
+def _encoder_layer(
+    x: Any, width: int, heads: int, *operands: Any, mask: Any = None, mask_type: int | None = None
+) -> Any:
     """Decompose a layer of nn.TransformerEncoder, which torch runs as one operator during inference."""
-    given = (*rest[15:], *(mask, mask_type)[len(rest) - 15 :])
-    masked = _masked(*given)
-    into, out, (gelu, norm_first, epsilon), weights = rest[:2], rest[2:4], rest[4:7], rest[7:15]
+    mask_arguments = (*operands[15:], *(mask, mask_type)[len(operands) - 15 :])
+    attention_mask = _make_mask(*mask_arguments)
+    in_projection, out_projection, (gelu, norm_first, epsilon), weights = (
+        operands[:2],
+        operands[2:4],
+        operands[4:7],
+        operands[7:15],
+    )
     activation = torch.nn.functional.gelu if gelu else torch.relu
 
-    def normal(value: Any, which: int) -> Any:
-        return torch.nn.functional.layer_norm(value, (width,), weights[2 * which], weights[2 * which + 1], epsilon)
+    def apply_layer_norm(value: Any, norm_index: int) -> Any:
+        return torch.nn.functional.layer_norm(
+            value, (width,), weights[2 * norm_index], weights[2 * norm_index + 1], epsilon
+        )
 
-    def forward(value: Any) -> Any:
+    def feed_forward(value: Any) -> Any:
         return torch.nn.functional.linear(activation(torch.nn.functional.linear(value, *weights[4:6])), *weights[6:8])
 
     if norm_first:
-        x = x + _attention(normal(x, 0), heads, into, out, masked)
-        return x + forward(normal(x, 1))
-    x = normal(x + _attention(x, heads, into, out, masked), 0)
-    return normal(x + forward(x), 1)
+        x = x + _attention(apply_layer_norm(x, 0), heads, in_projection, out_projection, attention_mask)
+        return x + feed_forward(apply_layer_norm(x, 1))
+    x = apply_layer_norm(x + _attention(x, heads, in_projection, out_projection, attention_mask), 0)
+    return apply_layer_norm(x + feed_forward(x), 1)
 
 
 def _split(x: Any, size: Any, axis: int = 0) -> Any:
@@ -86,28 +95,32 @@ def _batch_norm(x: Any, weight: Any, bias: Any, *statistics: Any) -> Any:
     shape = (1, -1, *[1] * (x.ndim - 2))
     scale = (variance.float() + epsilon).rsqrt() * (1 if weight is None else weight.float())
     shift = (0 if bias is None else bias.float()) - mean.float() * scale
-    normal = (x.float() * scale.reshape(shape) + shift.reshape(shape)).to(x.dtype)
+    normalized = (x.float() * scale.reshape(shape) + shift.reshape(shape)).to(x.dtype)
     empty = x.new_empty((0,))
-    return normal, empty, empty
+    return normalized, empty, empty
 
 
-def _narrow(x: Any, dtype: Any) -> bool:
+def _is_low_precision(x: Any, dtype: Any) -> bool:
     return dtype is None and x.dtype in (torch.bfloat16, torch.float16)
 
 
 def _sum(x: Any, *, dtype: Any = None) -> Any:
     """Decompose an fp16 or bf16 sum, which the exporter leaves in float32."""
-    return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+    return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _is_low_precision(x, dtype) else NotImplemented
 
 
-def _sum_of_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
-    return torch.ops.aten.sum.dim_IntList(x.float(), axes, keep).to(x.dtype) if _narrow(x, dtype) else NotImplemented
+def _sum_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
+    return (
+        torch.ops.aten.sum.dim_IntList(x.float(), axes, keep).to(x.dtype)
+        if _is_low_precision(x, dtype)
+        else NotImplemented
+    )
 
 
-DECOMPOSED = {
+DECOMPOSITIONS = {
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
     torch.ops.aten.sum.default: _sum,
-    torch.ops.aten.sum.dim_IntList: _sum_of_axes,
+    torch.ops.aten.sum.dim_IntList: _sum_axes,
     torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     torch.ops.aten.split.Tensor: _split,
     torch.ops.aten.split_with_sizes.default: _split_with_sizes,

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from .._pumice import Error, UnsupportedError
-from .decompositions import DECOMPOSED
-from .host_numbers import host_nodes, is_float, used_nodes
+from .decompositions import DECOMPOSITIONS
+from .host_numbers import find_host_nodes, find_used_nodes, is_float_argument
 
-_MOST_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models store weights in a separate file
+_MAX_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models store weights in a separate file
 
 
 @dataclass
@@ -59,13 +59,19 @@ class Signature:
     def free_numbers(self) -> list[int]:
         """Positions of ints that are not a tensor's size: the model is exported once per value."""
         return [
-            i for i, one in enumerate(self.parameters) if one.kind == "number" and one.size_of is None and one.is_used
+            i
+            for i, parameter_item in enumerate(self.parameters)
+            if parameter_item.kind == "number" and parameter_item.size_of is None and parameter_item.is_used
         ]
 
     @property
     def floats(self) -> list[int]:
         """Positions of floats on which tensor operators depend: constants or inputs of the model."""
-        return [i for i, one in enumerate(self.parameters) if one.kind == "float" and one.is_used]
+        return [
+            i
+            for i, parameter_item in enumerate(self.parameters)
+            if parameter_item.kind == "float" and parameter_item.is_used
+        ]
 
 
 def _is_symbolic(size: Any) -> bool:
@@ -78,7 +84,7 @@ def _is_weight(example: Any) -> bool:
     return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
 
 
-def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
+def make_signature(graph: Any, examples: Sequence[Any]) -> Signature:
     """Return the graph's arguments and results; `examples` are the arguments that torch captured it with."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     signature = Signature()
@@ -87,7 +93,7 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
         meta = node.meta.get("example_value", example)
         if not isinstance(meta, torch.Tensor):
             signature.parameters.append(Parameter(node.name, "number"))
-        elif is_float(node):
+        elif is_float_argument(node):
             signature.parameters.append(Parameter(node.name, "float"))
         elif _is_weight(example):
             signature.parameters.append(Parameter(node.name, "weight"))
@@ -99,132 +105,139 @@ def signature_of(graph: Any, examples: Sequence[Any]) -> Signature:
     for node, example, parameter in zip(nodes, examples, signature.parameters, strict=True):
         if parameter.kind == "number":
             parameter.size_of = sizes.get(str(node.meta.get("example_value", example)))
-    used = used_nodes(graph)
+    used_by_tensors = find_used_nodes(graph)
     for node, parameter in zip(nodes, signature.parameters, strict=True):
-        parameter.is_used = node in used
-    signature.results = _results(graph, nodes)
+        parameter.is_used = node in used_by_tensors
+    signature.results = _classify_results(graph, nodes)
     signature.dtypes = _result_dtypes(graph)
     return signature
 
 
-def _results(graph: Any, placeholders: list[Any]) -> list[Any]:
-    on_host = host_nodes(graph)
-    (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
+def _classify_results(graph: Any, placeholders: list[Any]) -> list[Any]:
+    on_host = find_host_nodes(graph)
+    (output_nodes,) = next(node for node in graph.graph.nodes if node.op == "output").args
     results: list[Any] = []
-    for one in given:
-        if not isinstance(one, torch.fx.Node):
-            results.append((one,))
-        elif one in placeholders:
-            results.append(placeholders.index(one))
-        elif one in on_host:
+    for output_node in output_nodes:
+        if not isinstance(output_node, torch.fx.Node):
+            results.append((output_node,))
+        elif output_node in placeholders:
+            results.append(placeholders.index(output_node))
+        elif output_node in on_host:
             results.append("host")
         else:
-            results.append("tensor" if isinstance(one.meta.get("example_value"), torch.Tensor) else "number")
+            results.append("tensor" if isinstance(output_node.meta.get("example_value"), torch.Tensor) else "number")
     return results
 
 
 def _result_dtypes(graph: Any) -> list[Any]:
-    (given,) = next(node for node in graph.graph.nodes if node.op == "output").args
-    values = [one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None for one in given]
+    (output_nodes,) = next(node for node in graph.graph.nodes if node.op == "output").args
+    values = [
+        output_node.meta.get("example_value") if isinstance(output_node, torch.fx.Node) else None
+        for output_node in output_nodes
+    ]
     return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
 # ---- conversion of the graph to a module of its inputs
 
 
-def module_of(
+def make_module(
     graph: Any, signature: Signature, arguments: Sequence[Any], open_floats: Sequence[int] = ()
 ) -> torch.nn.Module:
     """Return the graph as a module of its inputs and the floats at these positions; weights and other numbers become constants."""
-    copied = torch.fx.Graph()
+    copied_graph = torch.fx.Graph()
     root = torch.nn.Module()
     for name, value in graph.named_parameters(remove_duplicate=False):
-        _put(root, name, value)
+        _register_buffer(root, name, value)
     for name, value in graph.named_buffers(remove_duplicate=False):
-        _put(root, name, value)
+        _register_buffer(root, name, value)
     for name, child in graph.named_children():
         root.add_module(name, child)
-    made: dict[Any, Any] = {}
+    copied_nodes: dict[Any, Any] = {}
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     for position in (*signature.inputs, *open_floats):
-        made[placeholders[position]] = copied.placeholder(placeholders[position].name)
+        copied_nodes[placeholders[position]] = copied_graph.placeholder(placeholders[position].name)
     for position, (node, parameter) in enumerate(zip(placeholders, signature.parameters, strict=True)):
         if parameter.kind == "weight":
-            _put(root, f"weight_{position}", arguments[position].detach())
-            made[node] = copied.get_attr(f"weight_{position}")
+            _register_buffer(root, f"weight_{position}", arguments[position].detach())
+            copied_nodes[node] = copied_graph.get_attr(f"weight_{position}")
         elif parameter.size_of is not None:
-            where, axis = parameter.size_of
-            source = made[placeholders[where]]
-            made[node] = copied.call_function(torch.ops.aten.sym_size.int, (source, axis))
+            source_position, axis = parameter.size_of
+            source = copied_nodes[placeholders[source_position]]
+            copied_nodes[node] = copied_graph.call_function(torch.ops.aten.sym_size.int, (source, axis))
         elif parameter.kind == "number":
-            made[node] = arguments[position]
+            copied_nodes[node] = arguments[position]
         elif parameter.kind == "float" and position not in open_floats:
-            made.update(dict.fromkeys(node.users, arguments[position].item()))
-    _copy_rest(graph, copied, made, signature)
-    return torch.fx.GraphModule(root, copied)
+            copied_nodes.update(dict.fromkeys(node.users, arguments[position].item()))
+    _copy_tensor_nodes(graph, copied_graph, copied_nodes, signature)
+    return torch.fx.GraphModule(root, copied_graph)
 
 
-def _put(root: torch.nn.Module, name: str, value: Any) -> None:
+def _register_buffer(root: torch.nn.Module, name: str, value: Any) -> None:
     *path, last = name.split(".")
-    for part in path:
-        if not hasattr(root, part):
-            root.add_module(part, torch.nn.Module())
-        root = getattr(root, part)
+    for child_name in path:
+        if not hasattr(root, child_name):
+            root.add_module(child_name, torch.nn.Module())
+        root = getattr(root, child_name)
     if last not in root._buffers:
         root.register_buffer(last, value.detach())
 
 
-def _copy_rest(graph: Any, copied: torch.fx.Graph, made: dict[Any, Any], signature: Signature) -> None:
+def _copy_tensor_nodes(
+    graph: Any, copied_graph: torch.fx.Graph, copied_nodes: dict[Any, Any], signature: Signature
+) -> None:
     """Copy the nodes that compute tensors; numbers that only the results need are computed on the host."""
-    skipped = host_nodes(graph) - used_nodes(graph)
+    skipped = find_host_nodes(graph) - find_used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
-            wanted = [
+            outputs = [
                 value
                 for value, kind in zip(node.args[0], signature.results, strict=True)
                 if kind in ("tensor", "number")
             ]
-            copied.output(tuple(made[value] for value in wanted))
-        elif node.op != "placeholder" and node not in made and node not in skipped:
-            made[node] = copied.node_copy(node, lambda old: made[old])
+            copied_graph.output(tuple(copied_nodes[value] for value in outputs))
+        elif node.op != "placeholder" and node not in copied_nodes and node not in skipped:
+            copied_nodes[node] = copied_graph.node_copy(node, lambda old: copied_nodes[old])
 
 
 # ---- the ONNX model
 
 
-def exported(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
+def export_program(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
     """Return the program from torch.export, decomposed to operators that ONNX can express. Raise UnsupportedError listing all problems."""
     axes = [signature.parameters[position].varying for position in signature.inputs]
     axes += [()] * (len(inputs) - len(axes))  # floats have no dynamic axes
-    shapes = tuple(dict.fromkeys(one, torch.export.Dim.AUTO) for one in axes)
+    shapes = tuple(dict.fromkeys(dynamic_axes, torch.export.Dim.AUTO) for dynamic_axes in axes)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
-    program = program.run_decompositions(DECOMPOSED)  # in-place writes become results of the signature
-    reasons = [*_mutations(program), *_random(program)]
+    program = program.run_decompositions(DECOMPOSITIONS)  # in-place writes become results of the signature
+    reasons = [*_find_mutations(program), *_find_random_operators(program)]
     if reasons:
         raise UnsupportedError("; ".join(reasons))
     return program
 
 
-def _mutations(program: Any) -> list[str]:
+def _find_mutations(program: Any) -> list[str]:
     changed = [spec.target for spec in program.graph_signature.output_specs if "MUTATION" in spec.kind.name]
     return [f"the graph writes to its argument '{name}'" for name in changed]
 
 
-def _random(program: Any) -> list[str]:
-    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function" and _draws(node)}
+def _find_random_operators(program: Any) -> list[str]:
+    names = {
+        str(node.target) for node in program.graph.nodes if node.op == "call_function" and _draws_random_numbers(node)
+    }
     return [f"{name} draws random numbers from torch's generator" for name in sorted(names)]
 
 
-def _draws(node: Any) -> bool:
+def _draws_random_numbers(node: Any) -> bool:
     """Return whether a node draws random numbers; attention and dropout do not if p is 0 or during inference."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
-    given |= dict(zip(given, node.args, strict=False)) | node.kwargs
-    return given.get("dropout_p", 1) != 0 and given.get("train", True) is not False
+    operator_arguments = {argument.name: argument.default_value for argument in node.target._schema.arguments}
+    operator_arguments |= dict(zip(operator_arguments, node.args, strict=False)) | node.kwargs
+    return operator_arguments.get("dropout_p", 1) != 0 and operator_arguments.get("train", True) is not False
 
 
-def onnx_model(program: Any, folder: str) -> Any:
+def export_onnx(program: Any, folder: str) -> Any:
     """Return the exported program as an ONNX model: a ModelProto, or a path in `folder` if the weights are large.
 
     Raise UnsupportedError listing the operators that torch's exporter cannot convert.
@@ -232,39 +245,41 @@ def onnx_model(program: Any, folder: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made: Any = torch.onnx.export(program, dynamo=True, external_data=False, verbose=False, optimize=True)
+            onnx_program: Any = torch.onnx.export(
+                program, dynamo=True, external_data=False, verbose=False, optimize=True
+            )
     except Exception as error:
-        raise UnsupportedError(_said(error)) from error
+        raise UnsupportedError(_describe_export_error(error)) from error
     weights = sum(value.numel() * value.element_size() for value in program.state_dict.values())
-    if weights <= _MOST_INLINE_BYTES:
-        return made.model_proto
+    if weights <= _MAX_INLINE_BYTES:
+        return onnx_program.model_proto
     path = f"{folder}/model.onnx"
-    made.save(path, external_data=True)
+    onnx_program.save(path, external_data=True)
     return path
 
 
-def _said(error: BaseException) -> str:
+def _describe_export_error(error: BaseException) -> str:
     """Return the unsupported operators named by an error of torch's exporter, or else its first lines."""
     texts = []
-    one: BaseException | None = error
-    while one is not None:
-        texts.append(str(one))
-        one = one.__cause__
-    found = sorted(set(re.findall(r"No ONNX function found for <OpOverload\(op='([^']+)'", "\n".join(texts))))
-    if found:
-        return f"torch's exporter has no ONNX for {', '.join(found)}"
+    current_error: BaseException | None = error
+    while current_error is not None:
+        texts.append(str(current_error))
+        current_error = current_error.__cause__
+    missing = sorted(set(re.findall(r"No ONNX function found for <OpOverload\(op='([^']+)'", "\n".join(texts))))
+    if missing:
+        return f"torch's exporter has no ONNX for {', '.join(missing)}"
     return "torch's exporter failed: " + " ".join(texts[-1].split())[:500]
 
 
-def loaded(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+def load_module(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """Return a pumice Model of the module. Raise UnsupportedError or another pumice error naming what cannot run."""
     from ..model.loading import load
 
     try:
-        program = exported(module, signature, inputs)
+        program = export_program(module, signature, inputs)
     except Error:
         raise
     except Exception as error:
         raise UnsupportedError(f"torch.export failed: {' '.join(str(error).split())[:500]}") from error
     with tempfile.TemporaryDirectory() as folder:
-        return load(onnx_model(program, folder), progress=False, **options)
+        return load(export_onnx(program, folder), progress=False, **options)

@@ -8,10 +8,10 @@ import torch
 
 from .._pumice import UnsupportedError
 from ..base.element_types import Array
-from ..base.torch_tensors import STORED_AS, plain
+from ..base.torch_tensors import TORCH_STORAGE_TYPES, convert_torch_value
 
 
-def array_of_tensor(tensor: Any, name: str) -> Array:
+def torch_to_numpy(tensor: Any, name: str) -> Array:
     """Return a NumPy array that shares the memory of a CPU tensor.
 
     Raise UnsupportedError naming the tensor if it is on another device or not strided.
@@ -22,14 +22,14 @@ def array_of_tensor(tensor: Any, name: str) -> Array:
         raise UnsupportedError(
             f"'{name}' has the layout {tensor.layout}; expected a strided tensor that is not quantized"
         )
-    array = plain(tensor.resolve_conj().resolve_neg(), name)
+    array = convert_torch_value(tensor.resolve_conj().resolve_neg(), name)
     if isinstance(array, torch.Tensor):
         raise UnsupportedError(f"'{name}' has the dtype {tensor.dtype}; expected one that NumPy or ml_dtypes has")
     return array  # type: ignore[no-any-return]
 
 
-def tensor_of_array(array: Array) -> Any:
+def numpy_to_torch(array: Array) -> Any:
     """Return a tensor that shares the memory of a writable NumPy array."""
-    if (stored := STORED_AS.get(array.dtype.name)) is not None:
-        return torch.from_numpy(array.view(stored)).view(getattr(torch, array.dtype.name))
+    if (storage_type := TORCH_STORAGE_TYPES.get(array.dtype.name)) is not None:
+        return torch.from_numpy(array.view(storage_type)).view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array)

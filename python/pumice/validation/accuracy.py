@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.lazy_values import pairs
+from .bounds.block_ranges import iter_blocks
 from .bounds.bounded import Bounded
-from .bounds.block_ranges import blocks
-from .bounds.float_types import SPREAD, is_float
+from .bounds.float_types import COVERAGE_FACTOR, is_float
+from .bounds.lazy_values import iter_block_pairs
 
 # Relative to the scale. bf16 has 8 significand bits: ordinary networks err by 1% to 3% of their largest logit.
 DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}
@@ -38,85 +38,93 @@ class Inaccuracy(NamedTuple):
     @property
     def text(self) -> str:
         """Return a sentence about the element for notes and findings."""
-        share = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
+        relative = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
         return (
-            f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {share} of its scale "
+            f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {relative} of its scale "
             f"{self.scale:.3g}: more than the accuracy limit allows ({self.limit:.3g}), although rounding explains it"
         )
 
 
-def inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Array | None = None) -> Inaccuracy | None:
+def find_inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Array | None = None) -> Inaccuracy | None:
     """Return the worst element that is further from its expected value than accuracy * scale, or None.
 
     scale: broadcastable to the elements; by default the scale of each sample.
     """
     if not expected.is_float or actual.shape != expected.shape or not actual.size or not is_float(actual.dtype):
         return None
-    scale = sample_scale(expected) if scale is None else scale
+    scale = compute_sample_scale(expected) if scale is None else scale
     scales = np.broadcast_to(scale, actual.shape)
     worst: Inaccuracy | None = None
     count = 0
-    for index, array, block in pairs(actual, expected):
-        found = _of_block(array, block, accuracy, scales[index] if index else scales)
-        if found is None:
+    for index, array, block in iter_block_pairs(actual, expected):
+        block_worst = _worst_in_block(array, block, accuracy, scales[index] if index else scales)
+        if block_worst is None:
             continue
-        count += found.elements
-        if worst is None or _excess(found) > _excess(worst):
-            at = tuple(i + one.start for i, one in zip(found.at, index, strict=True)) if index else found.at
-            worst = found._replace(at=at)
+        count += block_worst.elements
+        if worst is None or _error_over_limit(block_worst) > _error_over_limit(worst):
+            at = (
+                tuple(i + axis_slice.start for i, axis_slice in zip(block_worst.at, index, strict=True))
+                if index
+                else block_worst.at
+            )
+            worst = block_worst._replace(at=at)
     return worst and worst._replace(elements=count)
 
 
-def _excess(one: Inaccuracy) -> float:
-    return one.error / one.limit if one.limit > 0 else math.inf
+def _error_over_limit(inaccuracy: Inaccuracy) -> float:
+    return inaccuracy.error / inaccuracy.limit if inaccuracy.limit > 0 else math.inf
 
 
-def _of_block(actual: Array, expected: Bounded, accuracy: float, scale: Array) -> Inaccuracy | None:
+def _worst_in_block(actual: Array, expected: Bounded, accuracy: float, scale: Array) -> Inaccuracy | None:
     with np.errstate(all="ignore"):
-        given = np.asarray(actual, np.float64)
-        value = expected.at(actual, SPREAD).value
-        same = (given == value) | (np.isnan(given) & np.isnan(value))
-        error = np.where(same, 0.0, np.abs(given - value))
+        actual64 = np.asarray(actual, np.float64)
+        value = expected.nearest_alternative(actual, COVERAGE_FACTOR).value
+        is_equal = (actual64 == value) | (np.isnan(actual64) & np.isnan(value))
+        error = np.where(is_equal, 0.0, np.abs(actual64 - value))
         limit = accuracy * np.maximum(scale, np.where(np.isfinite(value), np.abs(value), 0.0))
         beyond = np.isfinite(value) & ~(error <= limit)
         if not beyond.any():
             return None
-        share = np.where(beyond, np.where(limit > 0, error / np.where(limit > 0, limit, 1.0), np.inf), -1.0)
-        share = np.where(np.isnan(share), np.inf, share)
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(share)), given.shape)) if given.ndim else ()
+        error_over_limit = np.where(beyond, np.where(limit > 0, error / np.where(limit > 0, limit, 1.0), np.inf), -1.0)
+        error_over_limit = np.where(np.isnan(error_over_limit), np.inf, error_over_limit)
+    at = (
+        tuple(int(i) for i in np.unravel_index(int(np.argmax(error_over_limit)), actual64.shape))
+        if actual64.ndim
+        else ()
+    )
     size = float(limit[at]) / accuracy if accuracy else 0.0
     return Inaccuracy(
         float(error[at]), float(limit[at]), size, at, np.asarray(actual)[at], float(value[at]), int(beyond.sum())
     )
 
 
-def loosest(expected: Bounded, scale: Array | None = None) -> tuple[float, float]:
+def find_loosest_bound(expected: Bounded, scale: Array | None = None) -> tuple[float, float]:
     """Return the bound of the element whose bound is largest relative to its scale, and that scale."""
-    scales = np.broadcast_to(sample_scale(expected) if scale is None else scale, expected.shape)
-    worst, found = 0.0, (0.0, 0.0)
-    for index in blocks(expected.shape):
-        block, size = expected.part(index), scales[index]
+    scales = np.broadcast_to(compute_sample_scale(expected) if scale is None else scale, expected.shape)
+    worst, loosest = 0.0, (0.0, 0.0)
+    for index in iter_blocks(expected.shape):
+        block, size = expected.get_block(index), scales[index]
         with np.errstate(all="ignore"):
             bound = np.where(np.isfinite(block.value), block.errors(), 0.0)
-            share = np.where(size > 0, bound / np.where(size > 0, size, 1.0), np.where(bound > 0, np.inf, 0.0))
-        at = np.unravel_index(int(np.argmax(share)), share.shape)
-        if share[at] > worst:
-            worst, found = float(share[at]), (float(bound[at]), float(size[at]))
-    return found
+            relative_bound = np.where(size > 0, bound / np.where(size > 0, size, 1.0), np.where(bound > 0, np.inf, 0.0))
+        at = np.unravel_index(int(np.argmax(relative_bound)), relative_bound.shape)
+        if relative_bound[at] > worst:
+            worst, loosest = float(relative_bound[at]), (float(bound[at]), float(size[at]))
+    return loosest
 
 
-def sample_scale(value: Bounded) -> Array:
+def compute_sample_scale(value: Bounded) -> Array:
     """Return the largest finite magnitude of each sample (first axis), or of the whole tensor if samples are small."""
     is_sampled = value.ndim > 1 and value.size >= _MIN_SAMPLE * value.shape[0]
-    made = np.zeros((value.shape[0], *[1] * (value.ndim - 1)) if is_sampled else [1] * value.ndim)
-    for index, _, block in pairs(np.broadcast_to(np.float32(0), value.shape), value):
+    scale = np.zeros((value.shape[0], *[1] * (value.ndim - 1)) if is_sampled else [1] * value.ndim)
+    for index, _, block in iter_block_pairs(np.broadcast_to(np.float32(0), value.shape), value):
         size = magnitudes(block.value)
         if is_sampled:
             here = index[0] if index else slice(None)
-            made[here] = np.maximum(made[here], size.max(tuple(range(1, value.ndim)), keepdims=True))
+            scale[here] = np.maximum(scale[here], size.max(tuple(range(1, value.ndim)), keepdims=True))
         else:
-            made = np.maximum(made, size.max(initial=0.0))
-    return made
+            scale = np.maximum(scale, size.max(initial=0.0))
+    return scale
 
 
 def magnitudes(value: Array) -> Array:

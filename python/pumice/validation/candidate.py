@@ -11,19 +11,19 @@ import onnx
 
 from ..base.element_types import PRECISIONS, Array, numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
-from ..base.string_indices import KeptStrings
+from ..base.string_indices import TensorStrings
 from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.file.recipe import STRING, InputRecipe, NotExpressible
-from ..importer.onnx_values import value_of
-from ..importer.parse import parse
+from ..importer.onnx_values import read_value_info
+from ..importer.parse import parse_model
 from ..model.model import Model
+from ..model.model_values import format_shape, shape_matches
 from ..model.precision_policy import Precision
-from ..model.model_values import fits, sizes_text
-from .bounds.float_types import DeclaredTypes, Types, is_float
+from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
+from .onnx_runtimes import add_all_tensors_as_outputs, import_onnxruntime, load_whole_model, make_session, run_session
 from .reference import Reference
-from .onnx_runtimes import run, runtime, session, whole_model, with_every_tensor
-from .streaming import Held
-from .work import Work
+from .streaming import TensorMap
+from .work import NodeWork
 
 Candidate: TypeAlias = "Callable[[dict[str, Array]], Mapping[str, Any] | Sequence[Any] | Array]"
 CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
@@ -37,17 +37,17 @@ class CandidateModel:
         self.folder: Folder | None = model.folder if isinstance(model, Model) else None
         self.kernel_table = model.kernel_table if isinstance(model, Model) else None
         file = ModelFile(self.source, self.folder)
-        proto = parse(file)
+        proto = parse_model(file)
         self.name = proto.graph.name or file.name
-        self.types = types_of(precision)
+        self.types = candidate_types(precision)
         self.precision = self.types.precision
-        self.device = SimpleNamespace(name=name_of(candidate))
+        self.device = SimpleNamespace(name=candidate_name(candidate))
         constants = {tensor.name for tensor in proto.graph.initializer}
-        self.inputs = _declared([value for value in proto.graph.input if value.name not in constants])
+        self.inputs = _parse_inputs([value for value in proto.graph.input if value.name not in constants])
         self.outputs = [SimpleNamespace(name=value.name) for value in proto.graph.output]
         self.program = SimpleNamespace(outputs=self.outputs)
         self.tensors = {name for node in proto.graph.node for name in node.output}
-        self.dtypes = _element_types(proto)
+        self.dtypes = _infer_element_types(proto)
 
     def packed_outputs(self, values: Any) -> dict[str, Array]:
         """Return {}: a candidate's outputs are tensors."""
@@ -57,52 +57,52 @@ class CandidateModel:
         """Return the inputs of a case by name. Raise BindingError if they do not match the model's declarations."""
         names = [value.name for value in self.inputs]
         if isinstance(case, Mapping):
-            given = dict(case)
+            arrays_by_name = dict(case)
         else:
-            several = isinstance(case, Sequence) and not isinstance(case, np.ndarray)
-            arrays = list(case) if several else [case]
+            is_sequence = isinstance(case, Sequence) and not isinstance(case, np.ndarray)
+            arrays = list(case) if is_sequence else [case]
             if len(arrays) != len(names):
                 raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(arrays)))
-            given = dict(zip(names, arrays, strict=True))
-        for name in given:
+            arrays_by_name = dict(zip(names, arrays, strict=True))
+        for name in arrays_by_name:
             if name not in names:
                 raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'")
-        return {value.name: _checked(value, given) for value in self.inputs}
+        return {value.name: _check_input(value, arrays_by_name) for value in self.inputs}
 
 
 class CandidateTensors:
     """A candidate's results: the outputs, and optionally other tensors by name."""
 
-    single = True
+    from_one_run = True
     loop_timeout: float | None = None
-    strings: KeptStrings | None = None
+    strings: TensorStrings | None = None
 
     def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
         self._model = model
         self._candidate = candidate
-        self.types: Precision | Types = model.types
+        self.types: Precision | ProgramTypes = model.types
         self._outputs = [value.name for value in model.outputs]
-        given = self._called(first)
+        results = self._call_candidate(first)
         # Inputs and results of the candidate's last call.
-        self._known: tuple[dict[str, Array], dict[str, Array]] | None = (first, given)
-        self.only_outputs = not set(given).difference(self._outputs)
-        self.absent = "" if self.only_outputs else "not given by the candidate"
+        self._first_call: tuple[dict[str, Array], dict[str, Array]] | None = (first, results)
+        self.only_outputs = not set(results).difference(self._outputs)
+        self.missing_note = "" if self.only_outputs else "not given by the candidate"
         self._last: dict[str, Array] = {}
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return all tensors of the candidate."""
-        if self._known is not None and self._known[0] is inputs:
-            given, self._known = self._known[1], None
+        if self._first_call is not None and self._first_call[0] is inputs:
+            results, self._first_call = self._first_call[1], None
         else:
-            given = self._called(inputs)
-        self._last = {name: given[name] for name in self._outputs}
-        return given
+            results = self._call_candidate(inputs)
+        self._last = {name: results[name] for name in self._outputs}
+        return results
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
         """Return the same tensors; the candidate returns them all at once."""
-        return Held(self.tensors(inputs))
+        return TensorMap(self.tensors(inputs))
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return {}: a candidate's work is unknown."""
         return {}
 
@@ -123,13 +123,13 @@ class CandidateTensors:
     def close(self) -> None:
         """No-op: a candidate owns no resources."""
 
-    def _called(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        given = self._candidate({name: array.copy() for name, array in inputs.items()})
-        if isinstance(given, Mapping):
-            named = dict(given)
+    def _call_candidate(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        results = self._candidate({name: array.copy() for name, array in inputs.items()})
+        if isinstance(results, Mapping):
+            named = dict(results)
         else:
-            several = isinstance(given, Sequence) and not isinstance(given, np.ndarray)
-            outputs = list(given) if several else [given]
+            is_sequence = isinstance(results, Sequence) and not isinstance(results, np.ndarray)
+            outputs = list(results) if is_sequence else [results]
             if len(outputs) != len(self._outputs):
                 names = ", ".join(self._outputs)
                 raise InputError(
@@ -147,18 +147,18 @@ class CandidateTensors:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
             raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
-        array = _texts(np.array(value))  # copied; the candidate may reuse its memory
+        array = _strings_to_objects(np.array(value))  # copied; the candidate may reuse its memory
         declared = self._model.dtypes.get(name)
         if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
-            narrow = np.can_cast(array.dtype, declared) or (
+            is_narrower = np.can_cast(array.dtype, declared) or (
                 str(array.dtype) == "bfloat16" and str(declared) != "float16"
             )
-            if narrow and self._model.precision != "declared":
+            if is_narrower and self._model.precision != "declared":
                 return array.astype(declared)
         return array
 
 
-def types_of(precision: CandidatePrecision) -> Types:
+def candidate_types(precision: CandidatePrecision) -> ProgramTypes:
     """Return the storage and accumulation types. precision: None for the declared types, a storage precision with
     float32 sums, or a tuple (storage, accumulation).
 
@@ -166,79 +166,81 @@ def types_of(precision: CandidatePrecision) -> Types:
     """
     if precision is None:
         return DeclaredTypes()
-    both = precision if isinstance(precision, tuple) else (precision, "fp32")
-    if len(both) != 2 or any(one not in PRECISIONS for one in both):
-        expected = ", ".join(f"'{one}'" for one in PRECISIONS)
+    precisions = precision if isinstance(precision, tuple) else (precision, "fp32")
+    if len(precisions) != 2 or any(name not in PRECISIONS for name in precisions):
+        expected = ", ".join(f"'{name}'" for name in PRECISIONS)
         raise InputError(
             f"validate: candidate_precision: expected {expected}, or two of these for storage and sums, given {precision!r}"
         )
-    return Types(both[0], foreign=True, sums=both[1])
+    return ProgramTypes(precisions[0], other_runtime=True, accumulation=precisions[1])
 
 
-def name_of(candidate: Any) -> str:
+def candidate_name(candidate: Any) -> str:
     """Return the candidate's name in a report."""
     return str(getattr(candidate, "name", None) or getattr(candidate, "__name__", None) or type(candidate).__name__)
 
 
-def _declared(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
-    made = []
+def _parse_inputs(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
+    inputs = []
     for value in values:
         try:
-            declared = value_of(value)
+            declared = read_value_info(value)
         except NotExpressible:
             declared = InputRecipe(value.name, "(", None, [])
         if "(" in declared.dtype:
             raise unsupported_error("validation of a candidate", [f"input '{value.name}', which is no tensor"])
-        made.append(declared)
-    return made
+        inputs.append(declared)
+    return inputs
 
 
-def _element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
+def _infer_element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     """Return the element types of tensors that are declared or can be inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
     except Exception:  # onnx does not know an operator, or the model is too large
         graph = proto.graph
-    made = {}
+    dtypes = {}
     for value in (*graph.value_info, *graph.output):
         if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type:
-            made[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-    return made
+            dtypes[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    return dtypes
 
 
-def _texts(value: Any) -> Array:
+def _strings_to_objects(value: Any) -> Array:
     """Convert strings to an object array; return anything else unchanged."""
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "UT" else array
 
 
-def _is_text(array: Array) -> bool:
-    return array.dtype == object and all(isinstance(one, str) for one in array.flat)
+def _is_string_array(array: Array) -> bool:
+    return array.dtype == object and all(isinstance(element, str) for element in array.flat)
 
 
-def _checked(value: InputRecipe, given: Mapping[str, Any]) -> Array:
+def _check_input(value: InputRecipe, arrays: Mapping[str, Any]) -> Array:
     name = "str" if value.dtype == STRING else value.dtype
-    if value.name not in given:
+    if value.name not in arrays:
         raise binding_error("K3", value.name, f"an array of {name}", "nothing")
-    array = _texts(given[value.name])
-    if not _is_text(array) if value.dtype == STRING else array.dtype != numpy_dtype(name):
+    array = _strings_to_objects(arrays[value.name])
+    if not _is_string_array(array) if value.dtype == STRING else array.dtype != numpy_dtype(name):
         raise binding_error("K5", value.name, f"an array of {name}", str(array.dtype), f'.astype("{name}") converts')
-    if value.shape is not None and not fits(array.shape, value.shape):
-        expected = f"shape {sizes_text(value.shape)}"
-        raise binding_error("K10", value.name, expected, f"shape {sizes_text(array.shape)}")
+    if value.shape is not None and not shape_matches(array.shape, value.shape):
+        expected = f"shape {format_shape(value.shape)}"
+        raise binding_error("K10", value.name, expected, f"shape {format_shape(array.shape)}")
     return array
 
 
-class _OnnxRuntime:
+class _OnnxRuntimeCandidate:
     """A callable that runs a model in ONNX Runtime."""
 
-    def __init__(self, made: Any) -> None:
-        self._session = made
-        self.name = f"onnxruntime {runtime().__version__} ({made.get_providers()[0]})"
+    def __init__(self, session_object: Any) -> None:
+        self._session = session_object
+        self.name = f"onnxruntime {import_onnxruntime().__version__} ({session_object.get_providers()[0]})"
 
     def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return all tensor outputs of the session."""
-        return {name: value for name, value in run(self._session, inputs).items() if isinstance(value, np.ndarray)}
+        return {
+            name: value for name, value in run_session(self._session, inputs).items() if isinstance(value, np.ndarray)
+        }
 
 
 def onnxruntime_candidate(
@@ -258,7 +260,7 @@ def onnxruntime_candidate(
     Raise InputError if onnxruntime is not installed or lacks a provider, OSError if a file cannot be read, and whatever
     the runtime raises for a model it rejects.
     """
-    package = runtime()
+    package = import_onnxruntime()
     for name in providers or ():
         if name not in package.get_available_providers():
             known = ", ".join(package.get_available_providers())
@@ -266,7 +268,9 @@ def onnxruntime_candidate(
     if isinstance(model, Model):
         folder = model.folder if folder is None else folder
         model = model.source
-    proto = whole_model(model, folder)
+    proto = load_whole_model(model, folder)
     if intermediate:
-        with_every_tensor(proto)
-    return _OnnxRuntime(session(proto, optimized=not intermediate, providers=list(providers) if providers else None))
+        add_all_tensors_as_outputs(proto)
+    return _OnnxRuntimeCandidate(
+        make_session(proto, optimized=not intermediate, providers=list(providers) if providers else None)
+    )

@@ -10,24 +10,27 @@ from onnx import AttributeProto
 
 from .._pumice import Program
 from ..base.element_types import Array
+from .bounds.rule_runner import parse_attributes
+from .kernel_checker import KernelCheck, KernelChecker
+from .kernel_members import UNKNOWN_VALUE_NOTE
+from .options import ValidationOptions
 from .oracle import Tolerance
-from .bounds.rule_runner import attributes_of
-from .kernel_members import UNKNOWN
-from .kernel_checker import Judged, ShippedKernels
-from .options import Options
 from .reference import BodyReference, Reference, ReferenceNode
-from .report_rows import DIFFERS, Finding, ValidationRow
+from .report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MOST_RUNS = 2  # runs checked per region; the second checks loop bodies on results of an iteration
+MAX_CHECKED_RUNS = 2  # runs checked per region; the second checks loop bodies on results of an iteration
 
 
-_ROLES = {"then_branch": "then", "else_branch": "else"}  # attribute of If -> its name in the importer's graph names
+_BRANCH_NAMES = {
+    "then_branch": "then",
+    "else_branch": "else",
+}  # attribute of If -> its name in the importer's graph names
 
 
-class FlowJudged(NamedTuple):
+class ControlFlowCheck(NamedTuple):
     """The check of a tensor stored by a kernel.
 
     owner: the main-graph node that contains the kernel. graph: name of the body or branch, "" for the main graph. run:
@@ -38,53 +41,53 @@ class FlowJudged(NamedTuple):
     graph: str
     run: int
     node: ReferenceNode
-    judged: Judged
+    check: KernelCheck
 
     @property
-    def shown(self) -> Judged:
+    def attributed_check(self) -> KernelCheck:
         """The check; if a body or branch is unproved, so is its owner."""
-        if not self.graph or not self.judged.unproved:
-            return self.judged
-        return self.judged._replace(unproved=(self.owner.name,))
+        if not self.graph or not self.check.unproved:
+            return self.check
+        return self.check._replace(unproved=(self.owner.name,))
 
-    def placed(self, row: ValidationRow, waived: bool) -> ValidationRow:
+    def attribute_row(self, row: ValidationRow, waived: bool) -> ValidationRow:
         """Attribute a row to its graph. waived: the owner may be unproved."""
         if not self.graph:
             return row
-        inside = tuple(f"{self.graph}/{one}" for one in row.members)
+        inside = tuple(f"{self.graph}/{member}" for member in row.members)
         note = f"run {self.run + 1}: {row.note}" if row.note else ""
         row = row._replace(op=self.node.op, output=f"{self.graph}/{row.output}", members=inside)
         return row._replace(note=note, waived=row.waived or waived)
 
 
-class _Graph(NamedTuple):
+class _CheckedGraph(NamedTuple):
     """A graph that the program runs: the main graph, a body or a branch."""
 
     name: str
     node: ReferenceNode | None  # the node that runs it; None for the main graph
     owner: ReferenceNode | None  # the main-graph node that contains it
     inputs: tuple[str, ...]
-    kernels: ShippedKernels
+    kernels: KernelChecker
 
-    def given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def model_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the inputs of a region, including values that the importer derives, under the model's names."""
-        made = self.kernels.reference.texts(inputs)
+        named = self.kernels.reference.decode_strings(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
         if self.node is None or counter is None:
-            return made
+            return named
         count = int(counter.reshape(-1)[0])
         if self.node.op == "Loop":
-            shape = [one.dim_value for one in _shape_of(self.node, self.inputs[0])]
-            made.setdefault(self.inputs[0], np.full(shape, count, np.int64))
-            made.setdefault(self.inputs[1], np.asarray(True))
+            shape = [dim.dim_value for dim in _declared_dims(self.node, self.inputs[0])]
+            named.setdefault(self.inputs[0], np.full(shape, count, np.int64))
+            named.setdefault(self.inputs[1], np.asarray(True))
         elif self.node.op == "Scan":
-            made.update(self._slices(inputs, count))
-        return made
+            named.update(self._slices(inputs, count))
+        return named
 
     def _slices(self, inputs: Mapping[str, Array], count: int) -> Iterator[tuple[str, Array]]:
         """Yield the slices of each scanned input in an iteration of Scan."""
         assert self.node is not None
-        attributes = attributes_of(self.node.proto)
+        attributes = parse_attributes(self.node.proto)
         number = attributes["num_scan_inputs"]
         for i, name in enumerate(self.inputs[len(self.inputs) - number :]):
             whole = inputs.get(f"{self.node.name}/sliced{i}")
@@ -92,89 +95,93 @@ class _Graph(NamedTuple):
                 continue
             axis = (attributes.get("scan_input_axes") or [0] * number)[i]
             is_back = (attributes.get("scan_input_directions") or [0] * number)[i]
-            place = whole.shape[axis] - 1 - count if is_back else count
-            yield name, np.take(whole, place, axis)
+            index = whole.shape[axis] - 1 - count if is_back else count
+            yield name, np.take(whole, index, axis)
 
 
-class FlowKernels:
-    """Checks the kernels of a program with control flow, case by case. `refused`: kernels never checked."""
+class ControlFlowKernels:
+    """Checks the kernels of a program with control flow, case by case. `skip_reason`: kernels never checked."""
 
     def __init__(
-        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, judges: bool = True
+        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, is_enabled: bool = True
     ) -> None:
         self._program = program
-        self._most = MOST_RUNS if judges else 0
-        self._main = _Graph("", None, None, (), ShippedKernels(program, reference, tolerance))
-        self._graphs = dict(_inner(program, reference, None, ""))
-        self._ran: dict[int, bool] = {}  # region index -> whether it ran
+        self._max_runs = MAX_CHECKED_RUNS if is_enabled else 0
+        self._main = _CheckedGraph("", None, None, (), KernelChecker(program, reference, tolerance))
+        self._graphs = dict(_iter_subgraphs(program, reference, None, ""))
+        self._has_run: dict[int, bool] = {}  # region index -> whether it ran
         self._names: list[str] = []
-        self._single: set[str] = set()
-        self._lost: set[str] = set()
+        self._single_kernel_loops: set[str] = set()
+        self._unchecked: set[str] = set()
         self._reason = ""
         self._inputs: Mapping[str, Array] = {}  # inputs of the current case
         self.outputs: dict[str, Array] = {}  # the program's outputs in the observed run
         self._differing: list[tuple[str, int, list[str]]] = []  # (graph, run, outputs whose bits differ)
 
-    def refuse(self, reason: str) -> None:
+    def skip_case(self, reason: str) -> None:
         """Skip the checks of a case and keep the reason."""
         self._reason = reason
 
-    def judged(
+    def check_kernels(
         self,
         inputs: Mapping[str, Array],
         others: Mapping[str, Array],
         tolerances: Mapping[str, float | None],
         loop_timeout: float | None,
-    ) -> Iterator[FlowJudged]:
+    ) -> Iterator[ControlFlowCheck]:
         """Run the program on a case and yield the checks of all tensors that its kernels stored.
 
         others: tensors of the unfused program. tolerances: the caller's absolute errors, by main-graph tensor.
         """
         self._inputs = inputs
-        given = tuple(inputs[value.name] for value in self._program.inputs)
-        found = self._program.observe_runs(given, 0 if self._reason else self._most, loop_timeout)
-        self.outputs = self._main.kernels.reference.texts(found["outputs"])
-        self._differing = [(run["graph"], run["number"], run["differing"]) for run in found["runs"] if run["differing"]]
-        self._names = [region["graph"] for region in found["regions"]]
-        for i, region in enumerate(found["regions"]):
-            self._ran[i] = self._ran.get(i, False) or region["runs"] > 0
-        self._single.update(found["single_loops"])
-        for run in found["runs"]:
-            yield from self._run(run, others, tolerances)
+        arguments = tuple(inputs[value.name] for value in self._program.inputs)
+        observed = self._program.observe_runs(arguments, 0 if self._reason else self._max_runs, loop_timeout)
+        self.outputs = self._main.kernels.reference.decode_strings(observed["outputs"])
+        self._differing = [
+            (run["graph"], run["number"], run["differing"]) for run in observed["runs"] if run["differing"]
+        ]
+        self._names = [region["graph"] for region in observed["regions"]]
+        for i, region in enumerate(observed["regions"]):
+            self._has_run[i] = self._has_run.get(i, False) or region["runs"] > 0
+        self._single_kernel_loops.update(observed["single_loops"])
+        for run in observed["runs"]:
+            yield from self._check_run(run, others, tolerances)
 
-    def _run(
+    def _check_run(
         self, run: Mapping[str, Any], others: Mapping[str, Array], tolerances: Mapping[str, float | None]
-    ) -> Iterator[FlowJudged]:
+    ) -> Iterator[ControlFlowCheck]:
         graph = self._graphs.get(run["graph"], self._main if run["graph"] == self._program.name else None)
         if graph is None:
             # A loop's condition graph compares its counter with the limit; it contains no node of the model.
             if not run["graph"].endswith(".condition"):
-                self._lost.add(f"graph '{run['graph']}': it is the importer's own")
+                self._unchecked.add(f"graph '{run['graph']}': it is the importer's own")
             return
         is_main = graph is self._main
-        graph.kernels.take(run["tensors"], {**self._given(is_main), **graph.given(run["inputs"])})
+        graph.kernels.set_tensors(run["tensors"], {**self._main_inputs(is_main), **graph.model_inputs(run["inputs"])})
         for node in graph.kernels.reference.nodes:
-            if _has_graphs(node.proto):
+            if _has_subgraphs(node.proto):
                 continue  # run by the program between regions
             allowed = {name: tolerances.get(name) for name in node.outputs} if is_main else {}
-            for one in graph.kernels.judged(node, others if is_main else {}, None, allowed):
+            for check in graph.kernels.check_kernels(node, others if is_main else {}, None, allowed):
                 # An element of a sequence, which has a name from the importer.
-                if one.deviation is None and one.note.startswith(UNKNOWN):
-                    self._lost.add(f"tensor '{one.name}'{f' in {graph.name}' if graph.name else ''}: {one.note}")
+                if check.deviation is None and check.note.startswith(UNKNOWN_VALUE_NOTE):
+                    self._unchecked.add(
+                        f"tensor '{check.name}'{f' in {graph.name}' if graph.name else ''}: {check.note}"
+                    )
                 else:
-                    yield FlowJudged(graph.owner or node, graph.name, run["number"], node, one)
+                    yield ControlFlowCheck(graph.owner or node, graph.name, run["number"], node, check)
 
-    def _given(self, is_main: bool) -> dict[str, Array]:
+    def _main_inputs(self, is_main: bool) -> dict[str, Array]:
         """Return the main graph's inputs in the current case."""
-        return self._main.kernels.reference.texts(self._inputs) if is_main else {}
+        return self._main.kernels.reference.decode_strings(self._inputs) if is_main else {}
 
-    def differing(self, case: int) -> list[Finding]:
+    def differing_findings(self, case: int) -> list[Finding]:
         """Return findings for region outputs whose bits differ without the copies after each step, which make the
         device wait.
         """
         return [
             Finding(
-                DIFFERS,
+                NOT_DETERMINISTIC,
                 graph,
                 f"'{name}' in run {number + 1} of graph '{graph}' has other bits than with copies after each step",
                 len(names),
@@ -184,9 +191,9 @@ class FlowKernels:
             for name in names
         ]
 
-    def idle(self, options: Options) -> Iterator[ValidationRow]:
+    def unrun_rows(self, options: ValidationOptions) -> Iterator[ValidationRow]:
         """Yield a row for each branch that no case took and each loop body that never ran."""
-        for name in self._idle():
+        for name in self._unrun_graphs():
             graph = self._graphs.get(name)
             if graph is None or graph.owner is None:
                 continue
@@ -197,45 +204,47 @@ class FlowKernels:
             waived = options.allows(owner.op, owner.operator, owner.name)
             yield row._replace(program="kernels", members=(owner.name,), unproved=(owner.name,), waived=waived)
 
-    def _idle(self) -> list[str]:
+    def _unrun_graphs(self) -> list[str]:
         """Return the graphs that did not run."""
-        idle = dict.fromkeys(self._names[i] for i, ran in self._ran.items() if not ran)
-        return [name for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single)]
+        idle = dict.fromkeys(self._names[i] for i, ran in self._has_run.items() if not ran)
+        return [name for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single_kernel_loops)]
 
     @property
-    def refused(self) -> str:
+    def skip_reason(self) -> str:
         """Kernels that were not checked, by graph or loop; "" if there are none."""
-        if not self._most:
+        if not self._max_runs:
             return ""
-        said = [self._reason] if self._reason else []
-        said += [f"graph '{name}' did not run in any case" for name in self._idle()]
-        said += [f"loop '{name}' is one kernel, judged as a node alone" for name in sorted(self._single)]
-        said += sorted(self._lost)
-        return "; ".join(said)
+        reasons = [self._reason] if self._reason else []
+        reasons += [f"graph '{name}' did not run in any case" for name in self._unrun_graphs()]
+        reasons += [
+            f"loop '{name}' is one kernel, judged as a node alone" for name in sorted(self._single_kernel_loops)
+        ]
+        reasons += sorted(self._unchecked)
+        return "; ".join(reasons)
 
 
-def _shape_of(node: ReferenceNode, name: str) -> Any:
+def _declared_dims(node: ReferenceNode, name: str) -> Any:
     """Return the declared sizes of a body's input."""
     (body,) = (attribute.g for attribute in node.proto.attribute if attribute.type == AttributeProto.GRAPH)
     return next(value.type.tensor_type.shape.dim for value in body.input if value.name == name)
 
 
-def _has_graphs(proto: Any) -> bool:
+def _has_subgraphs(proto: Any) -> bool:
     return any(attribute.type == AttributeProto.GRAPH for attribute in proto.attribute)
 
 
-def _inner(
+def _iter_subgraphs(
     program: Program, outer: Reference, owner: ReferenceNode | None, prefix: str
-) -> Iterator[tuple[str, _Graph]]:
+) -> Iterator[tuple[str, _CheckedGraph]]:
     """Yield the subgraphs of a graph's nodes, by the importer's names."""
     for node in outer.nodes:
         for attribute in node.proto.attribute:
             if attribute.type != AttributeProto.GRAPH:
                 continue
-            name = f"{prefix}{node.name}.{_ROLES.get(attribute.name, attribute.name)}"
+            name = f"{prefix}{node.name}.{_BRANCH_NAMES.get(attribute.name, attribute.name)}"
             graph: GraphProto = attribute.g
             reference = BodyReference(outer, graph, node, name)
             root = owner or node
             inputs = tuple(value.name for value in graph.input)
-            yield name, _Graph(name, node, root, inputs, ShippedKernels(program, reference))
-            yield from _inner(program, reference, root, f"{name}/")
+            yield name, _CheckedGraph(name, node, root, inputs, KernelChecker(program, reference))
+            yield from _iter_subgraphs(program, reference, root, f"{name}/")

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.lazy_values import pairs
+from .bounds.alternatives import list_alternatives
+from .bounds.block_ranges import BLOCK_ELEMENTS, iter_blocks
 from .bounds.bounded import Bounded
-from .bounds.block_ranges import BLOCK, blocks
-from .bounds.choice_groups import OneSided
-from .bounds.alternatives import as_options
-from .bounds.float_types import SPREAD, Types, is_float
-from .tensor_statistics import ratio_counts, ratios_counted
+from .bounds.choice_groups import SharedAlternatives
+from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
+from .bounds.lazy_values import iter_block_pairs
+from .tensor_statistics import count_finite_ratios, count_ratios
 
-RIGHT, WRONG, UNPROVED, ILL = "right", "wrong", "unproved", "ill-conditioned"
+RIGHT, WRONG, UNPROVED, ILL_CONDITIONED = "right", "wrong", "unproved", "ill-conditioned"
 
 
 class Deviation(NamedTuple):
@@ -77,7 +77,7 @@ class Deviation(NamedTuple):
         return f"{self.undecided} of {self.elements} elements rest on a choice that rounding may turn"
 
 
-class Element(NamedTuple):
+class ElementErrors(NamedTuple):
     """Per-element errors and bounds, and masks of undecided and unknown elements. raw: the errors, including those of
     unknown elements.
     """
@@ -89,7 +89,7 @@ class Element(NamedTuple):
     unknown: Array
 
 
-def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None = None) -> Deviation:
+def compare_tensor(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None = None) -> Deviation:
     """Compare a tensor with its expected value. `allowed`: the caller's absolute error, replacing the derived bounds.
 
     An undecided element is compared with its nearest alternative; elements that share a choice use the same one.
@@ -99,26 +99,28 @@ def judged(actual: Array, expected: Bounded, types: Types, allowed: float | None
         return Deviation(math.inf, 0.0, (), *texts, elements=actual.size, kind="wrong shape or dtype")
     if not actual.size:
         return Deviation(0.0, 0.0, (), None, None)
-    found: Deviation | None = None
-    sides = _one_sided(actual, expected, types, allowed)
-    for index, array, value in pairs(actual, expected):
-        block = _block(array, sides.of(value) if sides else value, types, allowed)
+    merged: Deviation | None = None
+    shared_choices = _choose_shared_alternatives(actual, expected, types, allowed)
+    for index, array, value in iter_block_pairs(actual, expected):
+        block = _compare_block(array, shared_choices.apply(value) if shared_choices else value, types, allowed)
         if index:
-            block = block._replace(at=tuple(i + one.start for i, one in zip(block.at, index, strict=True)))
-        found = block if found is None else _worse(found, block)
-    assert found is not None
-    return found
+            block = block._replace(
+                at=tuple(i + axis_slice.start for i, axis_slice in zip(block.at, index, strict=True))
+            )
+        merged = block if merged is None else _merge_deviations(merged, block)
+    assert merged is not None
+    return merged
 
 
-def _worse(first: Deviation, second: Deviation) -> Deviation:
+def _merge_deviations(first: Deviation, second: Deviation) -> Deviation:
     """Merge two blocks: keep the element that `Deviation` describes, and add the counts."""
     if first.ok and second.ok:
-        taken = second if _nearness(second) > _nearness(first) else first
+        worst = second if _bound_ratio(second) > _bound_ratio(first) else first
     elif first.ok or second.ok:
-        taken = second if first.ok else first
+        worst = second if first.ok else first
     else:
-        taken = second if _size(second.error) > _size(first.error) else first
-    return taken._replace(
+        worst = second if _nan_as_infinity(second.error) > _nan_as_infinity(first.error) else first
+    return worst._replace(
         elements=first.elements + second.elements,
         undecided=first.undecided + second.undecided,
         unknown=first.unknown + second.unknown,
@@ -128,82 +130,95 @@ def _worse(first: Deviation, second: Deviation) -> Deviation:
     )
 
 
-def _nearness(one: Deviation) -> float:
+def _bound_ratio(deviation: Deviation) -> float:
     """Return error over bound of a right element; 0 if the bound is infinite."""
-    return one.error / one.allowed if 0 < one.allowed < math.inf else 0.0
+    return deviation.error / deviation.allowed if 0 < deviation.allowed < math.inf else 0.0
 
 
-def _size(error: float) -> float:
+def _nan_as_infinity(error: float) -> float:
     return math.inf if math.isnan(error) else error
 
 
-def _one_sided(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> OneSided | None:
+def _choose_shared_alternatives(
+    actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None
+) -> SharedAlternatives | None:
     """Return the alternatives of choices shared by several elements, possibly in several blocks."""
-    if expected.sides is None or not expected.sides.is_grouped:
+    if expected.alternatives is None or not expected.alternatives.is_grouped:
         return None
-    made = OneSided()
-    for _, array, value in pairs(actual, expected):
-        options = as_options(value) if value.sides is not None and value.sides.is_grouped else None
+    choices = SharedAlternatives()
+    for _, array, value in iter_block_pairs(actual, expected):
+        options = list_alternatives(value) if value.alternatives is not None and value.alternatives.is_grouped else None
         if options is None:
             continue
         ratios = []
-        for one, error in zip(options.values, options.errors, strict=True):
-            both = np.where(options.mask, one, value.value), np.where(options.mask, error, value.errors())
-            ratios.append(_ratios(np.asarray(array), Bounded(*both, value.dtype, value.stored), types, allowed))
-        made.add(options, ratios)
-    return made.settle()
+        for alternative, error in zip(options.values, options.errors, strict=True):
+            value_and_error = (
+                np.where(options.mask, alternative, value.value),
+                np.where(options.mask, error, value.errors()),
+            )
+            ratios.append(
+                _error_ratios(np.asarray(array), Bounded(*value_and_error, value.dtype, value.stored), types, allowed)
+            )
+        choices.add(options, ratios)
+    return choices.choose()
 
 
-def _ratios(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Array:
+def _error_ratios(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> Array:
     """Return error over bound; 1 for unknown elements."""
     with np.errstate(all="ignore"):
-        parts = _compared(actual, expected, types, allowed)
-        ratio = np.where(parts.errors <= parts.allowed, 0.0, np.inf)
-        ratio = np.where(parts.allowed > 0, parts.errors / np.where(parts.allowed > 0, parts.allowed, 1.0), ratio)
-    return np.where(parts.unknown, 1.0, ratio)
+        element_errors = _element_errors(actual, expected, types, allowed)
+        ratio = np.where(element_errors.errors <= element_errors.allowed, 0.0, np.inf)
+        ratio = np.where(
+            element_errors.allowed > 0,
+            element_errors.errors / np.where(element_errors.allowed > 0, element_errors.allowed, 1.0),
+            ratio,
+        )
+    return np.where(element_errors.unknown, 1.0, ratio)
 
 
-def _compared(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Element:
-    parts = _floats(actual, expected, types) if is_float(actual.dtype) else _others(actual, expected)
+def _element_errors(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> ElementErrors:
+    element_errors = (
+        _compare_floats(actual, expected, types) if is_float(actual.dtype) else _compare_exactly(actual, expected)
+    )
     if allowed is None:
-        return parts
+        return element_errors
     bounds, unknown = np.full(actual.shape, allowed), np.zeros(actual.shape, bool)
-    return parts._replace(errors=parts.raw, allowed=bounds, unknown=unknown)
+    return element_errors._replace(errors=element_errors.raw, allowed=bounds, unknown=unknown)
 
 
-def _block(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation:
+def _compare_block(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> Deviation:
     """Return the deviation of a block that is small enough for its temporaries to fit into the cache."""
     actual = np.asarray(actual)
-    if (plain := _plain(actual, expected, types, allowed)) is not None:
+    if (plain := _compare_block_fast(actual, expected, types, allowed)) is not None:
         return plain
     with np.errstate(all="ignore"):
-        chosen = expected.sides.mask if expected.sides is not None else np.zeros(actual.shape, bool)
-        expected = expected.at(actual, SPREAD if types.independent else 1.0)
-        parts = _compared(actual, expected, types, allowed)
-        errors, bounds = parts.errors, parts.allowed
+        chosen = expected.alternatives.mask if expected.alternatives is not None else np.zeros(actual.shape, bool)
+        expected = expected.nearest_alternative(actual, COVERAGE_FACTOR if types.independent_errors else 1.0)
+        element_errors = _element_errors(actual, expected, types, allowed)
+        errors, bounds = element_errors.errors, element_errors.allowed
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
         ratio = np.where(np.isinf(bounds) | np.isnan(ratio), 0.0, ratio)
         # The wrong element with the largest error, or else the element nearest to its bound.
         rank = np.where(beyond, np.nan_to_num(errors, nan=np.inf), -1.0) if beyond.any() else ratio
     at = np.unravel_index(int(np.argmax(rank)), actual.shape) if actual.ndim else ()
-    place = tuple(int(i) for i in at)
+    index = tuple(int(i) for i in at)
     return Deviation(
-        float(errors[place]),
-        float(bounds[place]),
-        place,
-        actual[place],
-        _shown(expected, place),
+        float(errors[index]),
+        float(bounds[index]),
+        index,
+        actual[index],
+        _element_value(expected, index),
         actual.size,
-        int((parts.undecided | chosen).sum()),
-        int(parts.unknown.sum()),
-        _kind(actual[place], expected.value[place], errors[place], bounds[place]),
-        ratio_counts(errors, bounds),
-        *_not_finite(actual, expected, parts.raw),
+        int((element_errors.undecided | chosen).sum()),
+        int(element_errors.unknown.sum()),
+        _fault_kind(actual[index], expected.value[index], errors[index], bounds[index]),
+        count_ratios(errors, bounds),
+        *_count_not_finite(actual, expected, element_errors.raw),
     )
 
 
-def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, int]:
+def _count_not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, int]:
     """Return the number of NaNs and infinities where the reference is finite and the element is in error."""
     far = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
     if not far.any():
@@ -212,79 +227,95 @@ def _not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, i
     return nans, int(far.sum()) - nans
 
 
-def _plain(actual: Array, expected: Bounded, types: Types, allowed: float | None) -> Deviation | None:
-    """Fast path of `_block`: all elements finite, decided, far from overflow and within bounds; otherwise return None."""
-    if allowed is not None or expected.sides is not None or not is_float(actual.dtype) or not actual.ndim:
+def _compare_block_fast(
+    actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None
+) -> Deviation | None:
+    """Fast path of `_compare_block`: all elements finite, decided, far from overflow and within bounds; otherwise return None."""
+    if allowed is not None or expected.alternatives is not None or not is_float(actual.dtype) or not actual.ndim:
         return None
-    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
+    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
     value, error = expected.value, expected.error
     with np.errstate(all="ignore"):
         errors = np.subtract(actual, value, dtype=np.float64)
         np.abs(errors, out=errors)
-        farthest, reach = float(errors.max()), 0.0 if error is None else float(types.reach(error.max()))
+        farthest, reach = float(errors.max()), 0.0 if error is None else float(types.expand_error(error.max()))
         largest = max(abs(float(value.max())), abs(float(value.min())))
         # False for infinity or NaN. Below half the limit no rounding overflows.
-        if not (farthest < math.inf and largest + reach < min(kept.largest, read.largest) / 2):
+        if not (farthest < math.inf and largest + reach < min(storage.largest, read.largest) / 2):
             return None
-        bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.reach(error), value.shape)
-        if read.unit > kept.unit or read.largest < kept.largest or read.normal > kept.normal:
+        bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.expand_error(error), value.shape)
+        if read.unit > storage.unit or read.largest < storage.largest or read.normal > storage.normal:
             bounds = bounds + ((np.abs(value) + bounds) * read.unit + read.step)
         if not (errors <= bounds).all():
             return None
         ratio = np.divide(errors, bounds, out=np.zeros(errors.shape), where=bounds > 0)
-    place = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
-    counts = ratios_counted(errors, ratio)
-    found = Deviation(float(errors[place]), float(bounds[place]), place, actual[place], _shown(expected, place))
-    return found._replace(elements=actual.size, ratios=counts)
+    index = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
+    counts = count_finite_ratios(errors, ratio)
+    deviation = Deviation(
+        float(errors[index]), float(bounds[index]), index, actual[index], _element_value(expected, index)
+    )
+    return deviation._replace(elements=actual.size, ratios=counts)
 
 
-def zero_signs(actual: Array, expected: Bounded, found: Deviation) -> Deviation:
+def check_zero_signs(actual: Array, expected: Bounded, deviation: Deviation) -> Deviation:
     """Return the deviation of a node that only moves elements; a zero with the wrong sign is also wrong,
     because 1/x would differ.
     """
     if not is_float(actual.dtype) or not actual.size:
-        return found
-    for index, array, value in pairs(actual, expected):
-        if place := _turned(array, value):
-            at = tuple(i + one.start for i, one in zip(place[0], index, strict=True)) if index else place[0]
-            return found._replace(
-                error=0.0, allowed=0.0, at=at, actual=place[1], expected=place[2], kind="wrong sign of zero"
+        return deviation
+    for index, array, value in iter_block_pairs(actual, expected):
+        if wrong_zero := _find_wrong_zero_sign(array, value):
+            at = (
+                tuple(i + axis_slice.start for i, axis_slice in zip(wrong_zero[0], index, strict=True))
+                if index
+                else wrong_zero[0]
             )
-    return found
+            return deviation._replace(
+                error=0.0, allowed=0.0, at=at, actual=wrong_zero[1], expected=wrong_zero[2], kind="wrong sign of zero"
+            )
+    return deviation
 
 
-def _turned(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any] | None:
+def _find_wrong_zero_sign(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any] | None:
     """Return the first zero with the wrong sign: its index and both values."""
-    given = np.asarray(actual, np.float64)
-    turned = (given == 0) & (expected.value == 0) & (np.signbit(given) != np.signbit(expected.value))
+    actual64 = np.asarray(actual, np.float64)
+    has_wrong_sign = (actual64 == 0) & (expected.value == 0) & (np.signbit(actual64) != np.signbit(expected.value))
     if expected.error is not None:
-        turned &= expected.error == 0
-    if not turned.any():
+        has_wrong_sign &= expected.error == 0
+    if not has_wrong_sign.any():
         return None
-    at = np.unravel_index(int(np.argmax(turned)), given.shape) if given.ndim else ()
-    place = tuple(int(i) for i in at)
-    return place, np.asarray(actual)[place], _shown(expected, place)
+    at = np.unravel_index(int(np.argmax(has_wrong_sign)), actual64.shape) if actual64.ndim else ()
+    index = tuple(int(i) for i in at)
+    return index, np.asarray(actual)[index], _element_value(expected, index)
 
 
-_MOVES = ("Concat", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose")  # operators that copy elements bit for bit
+_DATA_MOVEMENT = (
+    "Concat",
+    "Gather",
+    "Pad",
+    "Slice",
+    "Split",
+    "Tile",
+    "Transpose",
+)  # operators that copy elements bit for bit
 
 
-def node_deviation(
-    op: str, actual: Array, expected: Bounded, types: Types, allowed: float | None, *, moved_alone: bool = True
+def compare_node_output(
+    op: str, actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None, *, unfused: bool = True
 ) -> Deviation:
-    """Return the deviation of an operator's result. `moved_alone`: no operator is fused in front of it."""
-    found = judged(actual, expected, types, allowed)
-    if op in _MOVES and found.ok and moved_alone:
-        found = zero_signs(actual, expected, found)
-    return found
+    """Return the deviation of an operator's result. `unfused`: no operator is fused in front of it."""
+    deviation = compare_tensor(actual, expected, types, allowed)
+    if op in _DATA_MOVEMENT and deviation.ok and unfused:
+        deviation = check_zero_signs(actual, expected, deviation)
+    return deviation
 
 
-def _shown(expected: Bounded, place: tuple[int, ...]) -> Any:
-    value = expected.value[place]
+def _element_value(expected: Bounded, index: tuple[int, ...]) -> Any:
+    value = expected.value[index]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
+def _fault_kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
     if not error > allowed or not is_float(np.asarray(actual).dtype):
         return ""
     if np.isnan(float(actual)):
@@ -292,80 +323,88 @@ def _kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
     return "infinity made" if np.isinf(float(actual)) and np.isfinite(expected) else ""
 
 
-def _others(actual: Array, expected: Bounded) -> Element:
+def _compare_exactly(actual: Array, expected: Bounded) -> ElementErrors:
     """Compare integers, booleans and strings, which must be equal unless undecided."""
     if actual.dtype == object:
         errors, zeros = np.where(actual == expected.value, 0.0, 1.0), np.zeros(actual.shape)
-        return Element(errors, errors, zeros, zeros > 0, zeros > 0)
+        return ElementErrors(errors, errors, zeros, zeros > 0, zeros > 0)
     if actual.dtype.kind not in "biu":
         same = actual.view(f"u{actual.dtype.itemsize}") == np.asarray(expected.value).view(f"u{actual.dtype.itemsize}")
         zeros, errors = np.zeros(actual.shape), np.where(same, 0.0, 1.0)
-        return Element(errors, errors, zeros, zeros > 0, zeros > 0)
+        return ElementErrors(errors, errors, zeros, zeros > 0, zeros > 0)
     differ = np.asarray(actual != expected.value)
     distance = np.abs(np.asarray(actual, np.float64) - np.asarray(expected.value, np.float64))
     errors = np.where(differ, np.maximum(distance, 1.0), 0.0)
     allowed = np.broadcast_to(np.asarray(expected.errors()), actual.shape)
     unknown = ~(allowed < np.inf)
-    return Element(errors, np.where(unknown, 0.0, errors), allowed, (allowed > 0) & ~unknown, unknown)
+    return ElementErrors(errors, np.where(unknown, 0.0, errors), allowed, (allowed > 0) & ~unknown, unknown)
 
 
-def _floats(actual: Array, expected: Bounded, types: Types) -> Element:
-    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
-    given, value = np.asarray(actual, np.float64), expected.value
-    bound = np.asarray(expected.errors()) * (SPREAD if types.independent else 1.0)
+def _compare_floats(actual: Array, expected: Bounded, types: ProgramTypes) -> ElementErrors:
+    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
+    actual64, value = np.asarray(actual, np.float64), expected.value
+    bound = np.asarray(expected.errors()) * (COVERAGE_FACTOR if types.independent_errors else 1.0)
     size = np.abs(value) + bound
-    if read.unit > kept.unit or read.largest < kept.largest or read.normal > kept.normal:
+    if read.unit > storage.unit or read.largest < storage.largest or read.normal > storage.normal:
         bound = bound + size * read.unit + read.step
-    errors = np.abs(given - value)
-    same = (given == value) | (np.isnan(given) & np.isnan(value))
-    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    errors = np.where(_saturated(given, value, expected.errors(), types, expected.dtype), 0.0, errors)
-    unknown = ~(expected.errors() < np.inf) & ~(np.isnan(given) & np.isnan(value))
+    errors = np.abs(actual64 - value)
+    is_equal = (actual64 == value) | (np.isnan(actual64) & np.isnan(value))
+    errors = np.where(is_equal, 0.0, np.where(np.isnan(errors), np.inf, errors))
+    errors = np.where(_saturates_to_infinity(actual64, value, expected.errors(), types, expected.dtype), 0.0, errors)
+    unknown = ~(expected.errors() < np.inf) & ~(np.isnan(actual64) & np.isnan(value))
     bound = np.where(np.isfinite(value), bound, 0.0)
     none = np.zeros(actual.shape, bool)
-    return Element(errors, np.where(unknown, 0.0, errors), np.where(unknown, np.inf, bound), none, unknown)
+    return ElementErrors(errors, np.where(unknown, 0.0, errors), np.where(unknown, np.inf, bound), none, unknown)
 
 
-def _saturated(given: Array, value: Array, error: Array, types: Types, dtype: Any) -> Array:
+def _saturates_to_infinity(actual64: Array, value: Array, error: Array, types: ProgramTypes, dtype: Any) -> Array:
     """Return where the device has infinity or the largest value, for a number that storage rounds to infinity (V10).
 
     The limit is halfway between the largest value and the next power of two. It applies to the value before the final
     rounding, with the error so far.
     """
-    kept, read = types.storage(dtype), types.read_back(dtype)
-    narrow = kept if kept.largest <= read.largest else read
+    storage, read = types.storage_type(dtype), types.read_back_type(dtype)
+    smaller_type = storage if storage.largest <= read.largest else read
     size = np.abs(value)
     # Rounding to an earlier storage type may carry the number over the limit.
-    own = np.where(np.isfinite(size), size, 0.0) * kept.unit if narrow is kept else 0.0
-    before = np.sqrt(np.maximum(error * error - own * own, 0.0)) if types.independent else np.maximum(error - own, 0.0)
+    rounding = np.where(np.isfinite(size), size, 0.0) * storage.unit if smaller_type is storage else 0.0
+    error_before_rounding = (
+        np.sqrt(np.maximum(error * error - rounding * rounding, 0.0))
+        if types.independent_errors
+        else np.maximum(error - rounding, 0.0)
+    )
     # In float64 the limit itself would be infinite.
-    limit = narrow.largest if narrow.name == "float64" else narrow.largest * (1 - narrow.unit / 2) / (1 - narrow.unit)
-    beyond = ((size + types.reach(before)) >= limit) & ~np.isnan(value)
-    ends = np.isinf(given) | (np.abs(given) >= narrow.largest)
-    return np.asarray(beyond & ends & (np.sign(given) == np.sign(value)))
+    limit = (
+        smaller_type.largest
+        if smaller_type.name == "float64"
+        else smaller_type.largest * (1 - smaller_type.unit / 2) / (1 - smaller_type.unit)
+    )
+    beyond = ((size + types.expand_error(error_before_rounding)) >= limit) & ~np.isnan(value)
+    is_saturated = np.isinf(actual64) | (np.abs(actual64) >= smaller_type.largest)
+    return np.asarray(beyond & is_saturated & (np.sign(actual64) == np.sign(value)))
 
 
-def overflowing(expected: Bounded, types: Types) -> float | None:
+def find_overflowing_number(expected: Bounded, types: ProgramTypes) -> float | None:
     """Return a finite number that overflows the storage type but not the declared type; None if there is none."""
     if not is_float(expected.dtype):
         return None
-    kept, read = types.storage(expected.dtype), types.read_back(expected.dtype)
-    if kept.largest >= read.largest:
+    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
+    if storage.largest >= read.largest:
         return None
     worst = 0.0
-    for index in blocks(expected.shape):
-        value = (expected.part(index) if expected.size > BLOCK else expected).value
-        if value.size and max(float(value.max()), -float(value.min())) <= kept.largest:  # false for NaN
+    for index in iter_blocks(expected.shape):
+        value = (expected.get_block(index) if expected.size > BLOCK_ELEMENTS else expected).value
+        if value.size and max(float(value.max()), -float(value.min())) <= storage.largest:  # false for NaN
             continue
         with np.errstate(all="ignore"):
             size = np.where(np.isfinite(value), np.abs(value), 0.0)
             size = np.where(size <= read.largest, size, 0.0)
         if size.size and float(size.max()) > abs(worst):
             worst = float(value[np.unravel_index(int(np.argmax(size)), size.shape)])
-    return None if abs(worst) * (1 - kept.unit / 2) <= kept.largest else worst
+    return None if abs(worst) * (1 - storage.unit / 2) <= storage.largest else worst
 
 
-def overflow_text(precision: str, number: float, dtype: Any, node: str) -> str:
+def describe_overflow(precision: str, number: float, dtype: Any, node: str) -> str:
     """Return a sentence about a number that overflows the storage type."""
-    shown = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
-    return f"{precision} overflow: {shown} in {dtype} at node '{node}'"
+    number_text = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
+    return f"{precision} overflow: {number_text} in {dtype} at node '{node}'"

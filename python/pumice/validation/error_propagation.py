@@ -9,56 +9,63 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .accuracy import loosest
-from .bounds.lazy_values import pairs
+from .accuracy import find_loosest_bound
 from .bounds.bounded import Bounded
-from .bounds.float_types import FloatType, Types, is_float
-from .deviation import overflowing
+from .bounds.float_types import FloatType, ProgramTypes, is_float
+from .bounds.lazy_values import iter_block_pairs
+from .deviation import find_overflowing_number
 from .reference import ReferenceNode
 from .report_rows import Finding
 
-_AMPLIFIES = 8.0  # reported factor on the relative error
-_ILL = 0.1  # bounds above this share of the scale are ill-conditioned
-_CHOICES = 8  # maximum number of choices tracked per tensor
+_MIN_AMPLIFICATION = 8.0  # reported factor on the relative error
+_ILL_CONDITIONED_SHARE = 0.1  # bounds above this share of the scale are ill-conditioned
+_MAX_CHOICES = 8  # maximum number of choices tracked per tensor
 # Operators whose integer outputs are rounded floats.
-_STEPS = {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
-_MATTERS = 64.0  # results with a relative error above this many roundings are analysed
+_QUANTIZATION_OPERATORS = {
+    "ConvInteger",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+}
+_MIN_ERROR_UNITS = 64.0  # results with a relative error above this many roundings are analysed
 
 
-class Drift(NamedTuple):
+class PropagatedError(NamedTuple):
     """Relative error of a tensor from the model's inputs on, the node that computed it, and where the error came from.
 
-    amplified: ratio of this error to the error of the inputs; both are capped at 1, where all precision is lost.
-    turned: number of booleans, indices and integers that differ on the device. choices: this tensor and the tensors
+    amplification: ratio of this error to the error of the inputs; both are capped at 1, where all precision is lost.
+    changed_choices: number of booleans, indices and integers that differ on the device. choices: this tensor and the tensors
     that it depends on, if they have such differences.
     """
 
-    relative: float
+    relative_error: float
     node: str
     op: str
-    amplified: float
+    amplification: float
     source: str  # input with the largest relative error
     flushed: int  # elements that are zero only on the device, and subnormal in its type
     size: int
-    turned: int
+    changed_choices: int
     choices: tuple[str, ...]
 
 
-def relative_error(actual: Array, expected: Bounded) -> float:
+def compute_relative_error(actual: Array, expected: Bounded) -> float:
     """Return the largest error divided by the largest magnitude."""
     if actual.shape != expected.shape or not actual.size or not expected.is_float:
         return 0.0
     scale = worst = 0.0
-    for _, array, block in pairs(actual, expected):
+    for _, array, block in iter_block_pairs(actual, expected):
         with np.errstate(all="ignore"):
-            given, value = np.asarray(array, np.float64), block.value
-            errors = np.abs(given - value)
+            actual64, value = np.asarray(array, np.float64), block.value
+            errors = np.abs(actual64 - value)
             farthest = float(errors.max())
             if farthest < math.inf:  # not if any number is infinite or NaN
                 scale = max(scale, abs(float(value.max())), abs(float(value.min())))
                 worst = max(worst, farthest)
                 continue
-            errors = np.where((given == value) | (np.isnan(given) & np.isnan(value)), 0.0, errors)
+            errors = np.where((actual64 == value) | (np.isnan(actual64) & np.isnan(value)), 0.0, errors)
             finite = np.abs(value[np.isfinite(value)])
             scale = max(scale, float(finite.max(initial=0.0)))
             worst = max(worst, float(np.max(np.where(np.isnan(errors), np.inf, errors), initial=0.0)))
@@ -67,27 +74,27 @@ def relative_error(actual: Array, expected: Bounded) -> float:
     return worst / scale if scale > 0 else math.inf
 
 
-def _flushed(actual: Array, expected: Bounded, kept: FloatType) -> int:
+def _count_flushed(actual: Array, expected: Bounded, storage: FloatType) -> int:
     """Return how many subnormal elements are zero only on the device."""
     if np.count_nonzero(actual) == actual.size:
         return 0
     size = np.abs(expected.value)
-    return int(((np.asarray(actual, np.float64) == 0) & (size > 0) & (size < kept.normal)).sum())
+    return int(((np.asarray(actual, np.float64) == 0) & (size > 0) & (size < storage.normal)).sum())
 
 
-def _turned(op: str, actual: Array, expected: Bounded) -> int:
+def _count_changed_choices(op: str, actual: Array, expected: Bounded) -> int:
     """Return how many choices differ on the device. A quantisation step counts as rounding, not as a choice."""
-    if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _STEPS:
+    if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _QUANTIZATION_OPERATORS:
         return 0
-    return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in pairs(actual, expected))
+    return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in iter_block_pairs(actual, expected))
 
 
-def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, precision: str) -> Finding | None:
+def find_overflow(node: str, actual: Array, expected: Bounded, types: ProgramTypes, precision: str) -> Finding | None:
     """Return the finding of a number that overflows storage, unless the program kept the tensor in a wider type."""
-    over = overflowing(expected, types)
+    over = find_overflowing_number(expected, types)
     if over is None or not is_float(actual.dtype):
         return None
-    largest = types.storage(expected.dtype).largest
+    largest = types.storage_type(expected.dtype).largest
     with np.errstate(all="ignore"):
         size = np.abs(actual)
     if bool(((size > largest) & (size < np.inf)).any()):
@@ -96,74 +103,84 @@ def overflow_of(node: str, actual: Array, expected: Bounded, types: Types, preci
     return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
 
 
-def ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: int) -> Iterator[Finding]:
+def find_ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: int) -> Iterator[Finding]:
     """Yield a finding if an output's bound is a large share of its scale (by default per sample)."""
     if not expected.is_float or not expected.size:
         return
-    bound, scale_there = loosest(expected, scale)
-    if bound > _ILL * scale_there:
+    bound, scale_there = find_loosest_bound(expected, scale)
+    if bound > _ILL_CONDITIONED_SHARE * scale_there:
         text = f"output '{output}' may be off by {bound:.2g} at this precision, where its scale is {scale_there:.3g}"
         yield Finding("ill-conditioned", output, text, bound / scale_there if scale_there else math.inf, case)
 
 
-class Drifts:
+class ErrorPropagation:
     """The drift of every tensor of a case, and the findings from it."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Drift] = {}
+        self._by_tensor: dict[str, PropagatedError] = {}
 
-    def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: Types) -> None:
+    def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: ProgramTypes) -> None:
         """Add a node's output, in the types of its precision."""
-        relative = relative_error(actual, expected)
+        relative = compute_relative_error(actual, expected)
         source, read = "", 0.0
         for name in node.inputs:
-            if name in self._of and self._of[name].relative > read:
-                source, read = name, self._of[name].relative
-        kept = types.storage(expected.dtype) if expected.is_float else None
-        amplified = min(relative, 1.0) / max(read, kept.unit if kept else 0.0) if read > 0 else 0.0
+            if name in self._by_tensor and self._by_tensor[name].relative_error > read:
+                source, read = name, self._by_tensor[name].relative_error
+        storage = types.storage_type(expected.dtype) if expected.is_float else None
+        amplified = min(relative, 1.0) / max(read, storage.unit if storage else 0.0) if read > 0 else 0.0
         flushed = 0
-        if kept and actual.shape == expected.shape:
-            flushed = sum(_flushed(array, block, kept) for _, array, block in pairs(actual, expected))
-        turned = 0 if expected.is_float else _turned(node.op, actual, expected)
-        before = [one for name in node.inputs if name in self._of for one in self._of[name].choices]
-        choices = tuple(dict.fromkeys([*before, *([output] if turned else [])]))[:_CHOICES]
-        self._of[output] = Drift(relative, node.name, node.op, amplified, source, flushed, actual.size, turned, choices)
+        if storage and actual.shape == expected.shape:
+            flushed = sum(
+                _count_flushed(array, block, storage) for _, array, block in iter_block_pairs(actual, expected)
+            )
+        changed_choices = 0 if expected.is_float else _count_changed_choices(node.op, actual, expected)
+        before = [choice for name in node.inputs if name in self._by_tensor for choice in self._by_tensor[name].choices]
+        choices = tuple(dict.fromkeys([*before, *([output] if changed_choices else [])]))[:_MAX_CHOICES]
+        self._by_tensor[output] = PropagatedError(
+            relative, node.name, node.op, amplified, source, flushed, actual.size, changed_choices, choices
+        )
 
-    def way(self, output: str) -> list[Drift]:
+    def path_to_origin(self, output: str) -> list[PropagatedError]:
         """Return the path from a result back to the origin of its error, along the inputs with the largest error."""
-        found: list[Drift] = []
+        path: list[PropagatedError] = []
         seen: set[str] = set()
-        while output in self._of and output not in seen:
+        while output in self._by_tensor and output not in seen:
             seen.add(output)
-            found.append(self._of[output])
-            output = self._of[output].source
-        return found
+            path.append(self._by_tensor[output])
+            output = self._by_tensor[output].source
+        return path
 
     def findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
         """Yield the nodes that amplified a result's error, and the choices before it that differ on the device."""
-        for name in self._of[output].choices if output in self._of else ():
-            one = self._of[name]
-            text = f"node '{one.node}' ({one.op}) chooses otherwise at {one.turned} of {one.size} places, for {self._small(one)}"
-            yield Finding("amplified", one.node, text, one.turned, case)
-        way = self.way(output)
-        if not way or not way[0].relative > _MATTERS * unit:
+        for name in self._by_tensor[output].choices if output in self._by_tensor else ():
+            error = self._by_tensor[name]
+            places = f"{error.changed_choices} of {error.size} places"
+            text = f"node '{error.node}' ({error.op}) chooses otherwise at {places}, for {self._describe_input_error(error)}"
+            yield Finding("amplified", error.node, text, error.changed_choices, case)
+        path = self.path_to_origin(output)
+        if not path or not path[0].relative_error > _MIN_ERROR_UNITS * unit:
             return
-        worst = max(way, key=lambda one: one.amplified)
-        if worst.amplified >= _AMPLIFIES:
-            text = f"node '{worst.node}' makes {self._small(worst, f' one of {worst.relative:.2g}')}"
-            yield Finding("amplified", worst.node, text, worst.amplified, case)
+        worst = max(path, key=lambda error: error.amplification)
+        if worst.amplification >= _MIN_AMPLIFICATION:
+            text = (
+                f"node '{worst.node}' makes {self._describe_input_error(worst, f' one of {worst.relative_error:.2g}')}"
+            )
+            yield Finding("amplified", worst.node, text, worst.amplification, case)
         # Start where the error arose, because zeros from a flush stay zeros in later nodes.
-        for place in range(len(way) - 1, -1, -1):
-            one, is_amplified = way[place], place > 0 and way[place - 1].amplified >= _AMPLIFIES
-            if one.flushed and (one.relative > _MATTERS * unit or is_amplified):
-                text = f"{one.flushed} elements of node '{one.node}' are zero on the device, and are not"
-                yield Finding("underflow", one.node, text, one.flushed, case)
+        for index in range(len(path) - 1, -1, -1):
+            error, is_amplified = path[index], index > 0 and path[index - 1].amplification >= _MIN_AMPLIFICATION
+            if error.flushed and (error.relative_error > _MIN_ERROR_UNITS * unit or is_amplified):
+                text = f"{error.flushed} elements of node '{error.node}' are zero on the device, and are not"
+                yield Finding("underflow", error.node, text, error.flushed, case)
                 return
 
-    def _small(self, one: Drift, made: str = "") -> str:
+    def _describe_input_error(self, error: PropagatedError, suffix: str = "") -> str:
         """Return a phrase about the error in a node's input, and where it came from."""
-        if one.source not in self._of:
-            return f"what is lost where the model's inputs are rounded{made}"
-        before = self._of[one.source]
-        origin = next((each for each in self.way(one.source) if not each.source or each.amplified > 2), before)
-        return f"a relative error of {before.relative:.2g}{made}; the small error is of node '{origin.node}'"
+        if error.source not in self._by_tensor:
+            return f"what is lost where the model's inputs are rounded{suffix}"
+        before = self._by_tensor[error.source]
+        origin = next(
+            (entry for entry in self.path_to_origin(error.source) if not entry.source or entry.amplification > 2),
+            before,
+        )
+        return f"a relative error of {before.relative_error:.2g}{suffix}; the small error is of node '{origin.node}'"

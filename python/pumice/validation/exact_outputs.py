@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..base.element_types import Array
-from .accuracy import Inaccuracy, inaccuracy
+from .accuracy import Inaccuracy, find_inaccuracy
 from .bounds.bounded import Bounded
+from .bounds.float_types import FLOAT32, ProgramTypes
 from .bounds.registry import Unproved, Value
 from .bounds.rule_runner import SingleTypeRunner
-from .bounds.float_types import FLOAT32, Types
-from .live_values import Carried
+from .live_values import LiveValues
 from .reference import Reference
 
 
@@ -23,12 +23,12 @@ class ExactOutputs:
 
     Bounds start from the program's rounded weights. That rounding is not the device's error, but it affects the output.
     The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
-    given: inputs of the case; None if there is no memory for another evaluation.
+    case_inputs: inputs of the case; None if there is no memory for another evaluation.
     """
 
-    def __init__(self, reference: Reference, given: Mapping[str, Any] | None) -> None:
+    def __init__(self, reference: Reference, case_inputs: Mapping[str, Any] | None) -> None:
         self._reference = reference
-        self._given = given
+        self._case_inputs = case_inputs
         self._outputs: dict[str, Value] | None = None
 
     def inaccuracy(
@@ -41,30 +41,30 @@ class ExactOutputs:
         """
         if limit is None:
             return None
-        return inaccuracy(actual, self._of(name, expected) if is_exact else expected, limit, scale)
+        return find_inaccuracy(actual, self._exact_or_expected(name, expected) if is_exact else expected, limit, scale)
 
-    def _of(self, name: str, expected: Bounded) -> Bounded:
+    def _exact_or_expected(self, name: str, expected: Bounded) -> Bounded:
         if self._outputs is None:
-            self._outputs = self._evaluated()
+            self._outputs = self._evaluate()
         exact = self._outputs.get(name)
         if not isinstance(exact, Bounded) or exact.shape != expected.shape or not exact.is_float:
             return expected
-        if expected.sides is None:
+        if expected.alternatives is None:
             return exact
-        value = np.where(expected.sides.mask, expected.whole().value, exact.whole().value)
-        return Bounded(value, expected.error, expected.dtype).with_sides(expected.sides)
+        value = np.where(expected.alternatives.mask, expected.materialize().value, exact.materialize().value)
+        return Bounded(value, expected.error, expected.dtype).with_alternatives(expected.alternatives)
 
-    def _evaluated(self) -> dict[str, Value]:
+    def _evaluate(self) -> dict[str, Value]:
         reference = self._reference
-        if self._given is None or reference.types.storage(np.dtype(np.float32)).unit <= FLOAT32.unit:
+        if self._case_inputs is None or reference.types.storage_type(np.dtype(np.float32)).unit <= FLOAT32.unit:
             return {}
-        runner = SingleTypeRunner(reference.runner.opsets, Types("fp32").for_values())
-        runner.operators = reference.runner.operators
-        values = Carried(reference, runner, self._given)
+        runner = SingleTypeRunner(reference.runner.opsets, ProgramTypes("fp32").without_errors())
+        runner.custom_rules = reference.runner.custom_rules
+        values = LiveValues(reference, runner, self._case_inputs)
         readers = reference.last_readers(reference.outputs)
         for index, node in enumerate(reference.nodes):
             with suppress(Unproved, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
-                values.held.update(values.run(node))
+                values.values.update(values.run(node))
             for name in readers.get(index, ()):
                 values.forget(name)
-        return values.known()
+        return values.live_values()

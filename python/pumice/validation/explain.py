@@ -11,27 +11,33 @@ from typing import TYPE_CHECKING, NamedTuple
 from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import plain, printable, shell_word
+from ..base.printable_text import printable, quote_shell_word, shorten_printable
 from ..importer.file.model_file import Folder
-from ..model.precision_policy import Precision, policy_of
-from .subgraph import Cut, cut, part_precision
-from .onnx_test_folder import DATA, expected_results, files_of, typed, write_folder
-from .repeatability import FAMILIES, ONE_LIST, differing_runs
+from ..model.precision_policy import Precision, parse_policy
+from .load_setup import LoadSetup, ReportOrigin
+from .onnx_test_folder import (
+    DATA_SET_FOLDER,
+    compute_expected_results,
+    make_test_files,
+    with_declared_outputs,
+    write_folder,
+)
+from .repeatability import OPTIONAL_FEATURES, SAME_RECORDING, count_differing_runs
 from .report_rows import ValidationRow
-from .load_setup import Origin, Setup
-from .shrink import fails_by, parts_of, shrinker
+from .shrink import make_failure_test, make_shrinker, suspect_node_groups
+from .subgraph import Subgraph, extract_subgraph, subgraph_precision
 
 if TYPE_CHECKING:
     from .report import ValidationReport
 
-MOST_BYTES = 1 << 20  # size limit of the model and its inputs, small enough to mail
-_AS_IT_WAS = "as it was"
+MAX_SUBGRAPH_BYTES = 1 << 20  # size limit of the model and its inputs, small enough to mail
+_UNCHANGED = "as it was"
 
 
 class Explanation(NamedTuple):
     """A fault reduced to the nodes that it needs, usually one, with the device's inputs.
 
-    node, op, output, case, said: from the wrong row, with its verdict in words; without a wrong row, the tensor that
+    node, op, output, case, outcome: from the wrong row, with its verdict in words; without a wrong row, the tensor that
     differs between runs. repeat: number of runs. part, expected: the subgraph with its inputs, and the reference's
     results. fails: whether the subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict.
     setup: device, driver and precision in words.
@@ -42,7 +48,7 @@ class Explanation(NamedTuple):
     output: str
     case: int
     said: str
-    part: Cut
+    part: Subgraph
     expected: dict[str, Array]
     fails: bool
     kernels: list[str]
@@ -54,42 +60,51 @@ class Explanation(NamedTuple):
     @property
     def line(self) -> str:
         """Line of Python that reproduces the fault in the folder written by `save`."""
-        load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA}/input_*.pb"))}}'
+        load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA_SET_FOLDER}/input_*.pb"))}}'
         repeat = f", repeat={self.repeat}" if self.repeat else ""
-        precision = self.precision if isinstance(self.precision, str) else dict(policy_of(self.precision).entries)
+        precision = self.precision if isinstance(self.precision, str) else dict(parse_policy(self.precision).entries)
         return (
             "import glob, onnx, pumice; from onnx import numpy_helper as n; "
             f'print(pumice.validate("model.onnx", [{load}], precision={precision!a}{repeat}))'
         )
 
     def __str__(self) -> str:
-        alone = (
+        verdict = (
             f"The part {'differs from run to run' if self.repeat else 'is wrong'} by itself."
             if self.fails
             else f"The part {'is the same at every run' if self.repeat else 'is right'} by itself: the fault needs what stands around it."
         )
-        shapes = [f"  {plain(name)}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()]
-        nodes = [f"  {plain(node.name)} ({plain(node.op_type)})" for node in self.part.proto.graph.node]
+        shapes = [
+            f"  {shorten_printable(name)}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()
+        ]
+        nodes = [
+            f"  {shorten_printable(node.name)} ({shorten_printable(node.op_type)})"
+            for node in self.part.proto.graph.node
+        ]
         return "\n".join(
             [
                 printable(self.said),
                 printable(self.setup),
-                *([f"PUMICE_SHADERS={shell_word(folder)}"] if (folder := os.environ.get("PUMICE_SHADERS")) else []),
+                *(
+                    [f"PUMICE_SHADERS={quote_shell_word(folder)}"]
+                    if (folder := os.environ.get("PUMICE_SHADERS"))
+                    else []
+                ),
                 "",
                 f"The part, {self.part.bytes:,} bytes with its inputs:",
                 *nodes,
                 "on",
                 *shapes,
-                alone,
+                verdict,
                 "",
                 "What runs it:",
                 *(f"  {printable(line)}" for line in self.kernels),
                 "",
                 "What a validation says of it:",
-                *(f"  {printable(what)}: {printable(said)}" for what, said in self.trials.items()),
+                *(f"  {printable(variant)}: {printable(outcome)}" for variant, outcome in self.trials.items()),
                 "",
                 "To see it again, in this folder:",
-                f"  python -c {shell_word(self.line)}",
+                f"  python -c {quote_shell_word(self.line)}",
                 "",
             ]
         )
@@ -100,12 +115,12 @@ class Explanation(NamedTuple):
         Raise InputError if the folder is not empty, or OSError.
         """
         texts = {"explanation.txt": str(self), "reproduce.py": f"{self.line}\n"}
-        files = {**files_of(self.part, self.expected), **{name: text.encode() for name, text in texts.items()}}
+        files = {**make_test_files(self.part, self.expected), **{name: text.encode() for name, text in texts.items()}}
         write_folder(Path(folder), files)
 
 
 class _Fault(NamedTuple):
-    """The fault to explain. parts: groups of nodes that may fail on their own; empty for an output. repeat: number of
+    """The fault to explain. suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat: number of
     runs if they differ, 0 for a wrong value.
     """
 
@@ -113,28 +128,35 @@ class _Fault(NamedTuple):
     op: str
     output: str
     case: int
-    parts: list[list[str]]
+    suspect_groups: list[list[str]]
     repeat: int
 
 
-def _fault(report: ValidationReport) -> _Fault | None:
+def _find_fault(report: ValidationReport) -> _Fault | None:
     row = report.first_divergence
     if row is not None:
-        return _Fault(row.node, row.op, row.output, row.case, parts_of(row), 0)
-    one = next((one for one in report.repeats if not one.deterministic), None)
-    if one is None:
+        return _Fault(row.node, row.op, row.output, row.case, suspect_node_groups(row), 0)
+    repeatability = next((repeatability for repeatability in report.repeats if not repeatability.deterministic), None)
+    if repeatability is None:
         return None
-    op = next((row.op for row in report.rows if row.node == one.node), "output")
-    parts = [[one.node]] if one.node else []
-    return _Fault(one.node or one.output, op, one.output, one.case, parts, one.runs[ONE_LIST])
+    op = next((row.op for row in report.rows if row.node == repeatability.node), "output")
+    parts = [[repeatability.node]] if repeatability.node else []
+    return _Fault(
+        repeatability.node or repeatability.output,
+        op,
+        repeatability.output,
+        repeatability.case,
+        parts,
+        repeatability.runs[SAME_RECORDING],
+    )
 
 
-def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanation:
+def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> Explanation:
     """Explain the first wrong row, or else the first tensor that differs between runs.
 
     Raise InputError if there is neither, and whatever loading a model raises.
     """
-    fault, origin = _fault(report), report.origin
+    fault, origin = _find_fault(report), report.origin
     if origin is None:
         raise InputError(
             "explain: expected a report of `validate` of a model, given one without its model: pickled, or of a candidate"
@@ -142,56 +164,68 @@ def explain(report: ValidationReport, most_bytes: int = MOST_BYTES) -> Explanati
     if fault is None:
         raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
     setup = origin.setup
-    finder = shrinker(origin, fault.case, fails_by(origin, fault.repeat))
-    part = next((found for nodes in fault.parts if (found := finder.part(nodes))), None) or finder.smallest()
-    fails = part is not None
-    if part is None:  # nothing fails on its own: use the node unchanged, or the whole model
-        every = [node.name for node in finder.reference.nodes]
-        part = cut(finder.reference, [fault.node] if fault.node in every else every, finder.values)
-    elif part.bytes > most_bytes:
-        part = finder.smaller(part, most_bytes)
-    precision = part_precision(setup.precision, part.proto)
-    expected = expected_results(part, precision, setup.kernels)
+    finder = make_shrinker(origin, fault.case, make_failure_test(origin, fault.repeat))
+    subgraph = (
+        next(
+            (
+                candidate_subgraph
+                for nodes in fault.suspect_groups
+                if (candidate_subgraph := finder.try_subgraph(nodes))
+            ),
+            None,
+        )
+        or finder.find_smallest()
+    )
+    fails = subgraph is not None
+    if subgraph is None:  # nothing fails on its own: use the node unchanged, or the whole model
+        node_names = [node.name for node in finder.reference.nodes]
+        subgraph = extract_subgraph(
+            finder.reference, [fault.node] if fault.node in node_names else node_names, finder.values
+        )
+    elif subgraph.bytes > most_bytes:
+        subgraph = finder.shrink_tensors(subgraph, most_bytes)
+    precision = subgraph_precision(setup.precision, subgraph.proto)
+    expected = compute_expected_results(subgraph, precision, setup.kernels)
     return Explanation(
         fault.node,
         fault.op,
         fault.output,
         fault.case,
         report.summary,
-        typed(part, expected),
+        with_declared_outputs(subgraph, expected),
         expected,
         fails,
-        _kernels(part, setup),
-        dict(_trials(part, origin, fault.repeat)),
-        _described(origin),
+        _list_kernels(subgraph, setup),
+        dict(_run_trials(subgraph, origin, fault.repeat)),
+        _describe_origin(origin),
         precision,
         fault.repeat,
     )
 
 
-def _described(origin: Origin) -> str:
+def _describe_origin(origin: ReportOrigin) -> str:
     info = origin.setup.context.info
     quirks = ", ".join(quirk.name for quirk in origin.setup.context.driver_quirks) or "none"
     driver = f"{info.driver} {info.driver_info}".strip()
     return f"{info.name} ({info.kind}), {driver}, Vulkan {info.api_version}, quirks: {quirks}; {origin.setup.precision}"
 
 
-def _kernels(part: Cut, setup: Setup) -> list[str]:
+def _list_kernels(subgraph: Subgraph, setup: LoadSetup) -> list[str]:
     """Return the kernels and their grids, from the program's report and plan."""
     lines = []
     try:
-        with setup.load(part.proto) as model:
-            inputs = model.arguments(**part.inputs)
+        with setup.load(subgraph.proto) as model:
+            inputs = model.arguments(**subgraph.inputs)
             model.program.call(inputs, None, None)
             for row in model.program.report():
-                what = row["kernel"] or row["note"] or "no kernel"
+                kernel_name = row["kernel"] or row["note"] or "no kernel"
                 note = f", {row['note']}" if row["kernel"] and row["note"] else ""
-                lines.append(f"{row['node']} ({row['op']}): {what} {row['precision']}{note}")
+                lines.append(f"{row['node']} ({row['op']}): {kernel_name} {row['precision']}{note}")
             for step in model.program.plan([array.shape for array in inputs]):
                 groups = "x".join(map(str, step["groups"]))
                 memory = ", ".join(
-                    f"{one['name']} {one['end'] - one['begin']} bytes at {one['begin']} of {one['place']}"
-                    for one in step["operands"]
+                    f"{operand['name']} {operand['end'] - operand['begin']} bytes at {operand['begin']} of {operand['place']}"
+                    for operand in step["operands"]
                 )
                 barrier = ", behind a barrier" if step["barrier"] else ""
                 lines.append(f"  {step['label']}: {step['kernel']}, {groups} workgroups{barrier}; {memory}")
@@ -200,14 +234,14 @@ def _kernels(part: Cut, setup: Setup) -> list[str]:
     return lines
 
 
-def _said(part: Cut, origin: Origin, repeat: int) -> str:
+def _validate_in_one_line(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> str:
     """Validate the subgraph and compare its runs; return the result as one line."""
     try:
-        report = origin.validated(part, origin.setup)
+        report = origin.validate_subgraph(subgraph, origin.setup)
         bits = ""
         if repeat:
-            with origin.setup.load(part.proto) as model:
-                differing = differing_runs(model, part.inputs, repeat)
+            with origin.setup.load(subgraph.proto) as model:
+                differing = count_differing_runs(model, subgraph.inputs, repeat)
             bits = f"; {differing} of {repeat} runs differ" if differing else f"; the same bits in {repeat} runs"
     except Error as error:
         return f"does not run ({error})"
@@ -216,41 +250,43 @@ def _said(part: Cut, origin: Origin, repeat: int) -> str:
     if first is None or deviation is None:
         return f"{report.state}{f' ({first.fault})' if first else ''}{bits}"
     where = f"{deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
-    return f"wrong: {_where(first)} has {where}, error {deviation.error:.3g}, allowed {deviation.allowed:.3g}{bits}"
+    return f"wrong: {_describe_tensor(first)} has {where}, error {deviation.error:.3g}, allowed {deviation.allowed:.3g}{bits}"
 
 
-def _where(row: ValidationRow) -> str:
+def _describe_tensor(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"kernel {row.kernel} ({', '.join(row.members)})"
     return f"output '{row.output}'" if row.op == "output" else f"node '{row.node}'"
 
 
-def _trials(part: Cut, origin: Origin, repeat: int) -> Iterator[tuple[str, str]]:
+def _run_trials(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> Iterator[tuple[str, str]]:
     setup = origin.setup
 
-    def said(tried: Setup) -> str:
-        return _said(part, origin._replace(setup=tried), repeat)
+    def said(setup_variant: LoadSetup) -> str:
+        return _validate_in_one_line(subgraph, origin._replace(setup=setup_variant), repeat)
 
-    yield _AS_IT_WAS, said(setup)
+    yield _UNCHANGED, said(setup)
     yield "fuse=False", said(setup._replace(fuse=False))
     yield "deterministic=True", said(setup._replace(deterministic=True))
-    if policy_of(setup.precision).precision != "fp32":
+    if parse_policy(setup.precision).precision != "fp32":
         yield "fp32", said(setup._replace(precision="fp32"))
-    for name in FAMILIES:
+    for name in OPTIONAL_FEATURES:
         if setup.context.feature(name):
             with another_context(setup.context, [name]) as lesser:
                 yield f"without {name}, by other kernels", said(setup._replace(context=lesser))
-    with _software(setup.context) as driver:
+    with _software_context(setup.context) as driver:
         if driver is not None:
             yield f"on {driver.info.name}", said(setup._replace(context=driver))
 
 
 @contextmanager
-def _software(context: Context) -> Iterator[Context | None]:
+def _software_context(context: Context) -> Iterator[Context | None]:
     """Yield a context on the machine's first software driver, or None if there is no other driver."""
-    found = next((one for one in devices() if one.kind == "software" and one.uuid != context.info.uuid), None)
-    if found is None:
+    software_device = next(
+        (device for device in devices() if device.kind == "software" and device.uuid != context.info.uuid), None
+    )
+    if software_device is None:
         yield None
         return
-    with Context(f"uuid:{found.uuid}") as made:
-        yield made
+    with Context(f"uuid:{software_device.uuid}") as software:
+        yield software

@@ -9,18 +9,18 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
-from ..importer.parse import parse
-from ..model.input_sources import Generated, Shapes, drawn, generated
+from ..importer.parse import parse_model
+from ..model.input_sources import GeneratedInputs, Shapes, draw_inputs, draw_values
 from ..model.model import Model
 from ..model.model_values import ModelValue
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_MOST_STEPS = 32  # maximum number of tensors followed from an input
-_COLOURS = (1, 3)
+_MAX_STEPS = 32  # maximum number of tensors followed from an input
+_IMAGE_CHANNELS = (1, 3)
 # Operators that pass the values of their first input on unchanged.
-_PASSES = (
+_SHAPE_OPERATORS = (
     "Cast",
     "Expand",
     "Flatten",
@@ -34,7 +34,7 @@ _PASSES = (
     "Unsqueeze",
 )
 # Operators that may precede the first convolution of an image.
-_SCALES = (
+_SCALING_OPERATORS = (
     "Add",
     "BatchNormalization",
     "Clip",
@@ -46,9 +46,9 @@ _SCALES = (
     "Sub",
     "Upsample",
 )
-_SEQUENCES = ("GRU", "LSTM", "RNN")
-_CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv")
-_FEATURES = (
+_RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
+_CONV_OPERATORS = ("Conv", "ConvInteger", "QLinearConv")
+_FEATURE_OPERATORS = (
     "Attention",
     "Einsum",
     "Gemm",
@@ -56,28 +56,36 @@ _FEATURES = (
     "MatMul",
     "MultiHeadAttention",
     "RMSNormalization",
-    *_SEQUENCES,
+    *_RECURRENT_OPERATORS,
 )
-_QUANTISED = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
+_QUANTIZED_OPERATORS = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
 # Inputs that are sizes or counts: operator -> input indices.
-_COUNTS = {("Expand", 1), ("Reshape", 1), ("ConstantOfShape", 0), ("TopK", 1), ("Tile", 1), ("Loop", 0), ("Range", 1)}
+_SIZE_INPUTS = {
+    ("Expand", 1),
+    ("Reshape", 1),
+    ("ConstantOfShape", 0),
+    ("TopK", 1),
+    ("Tile", 1),
+    ("Loop", 0),
+    ("Range", 1),
+}
 # Embedding tables of com.microsoft's EmbedLayerNormalization, by the index of the ids.
-_TABLES = {0: 2, 1: 4, 8: 3}
+_EMBEDDING_TABLES = {0: 2, 1: 4, 8: 3}
 
 
-class _Use(NamedTuple):
+class _InputUse(NamedTuple):
     """A node that reads an input, the index of that input, and whether image scaling precedes the node."""
 
     node: NodeProto
     position: int
-    scaled: bool
+    is_scaled: bool
 
     @property
-    def place(self) -> tuple[str, int]:
+    def op_and_position(self) -> tuple[str, int]:
         return self.node.op_type, self.position
 
 
-class _Survey:
+class _InputUses:
     """How a graph's nodes use its inputs."""
 
     def __init__(self, graph: GraphProto) -> None:
@@ -91,46 +99,46 @@ class _Survey:
             for position, name in enumerate(node.input):
                 self.readers.setdefault(name, []).append((node, position))
 
-    def uses(self, name: str) -> list[_Use]:
+    def find_uses(self, name: str) -> list[_InputUse]:
         """Return the first nodes that use an input for more than passing it on."""
-        found: list[_Use] = []
+        uses: list[_InputUse] = []
         seen: set[tuple[str, bool]] = set()
-        ways = [(name, False)]
-        while ways:
-            way = ways.pop(0)
-            if way in seen or len(seen) > _MOST_STEPS:
+        pending = [(name, False)]
+        while pending:
+            tensor = pending.pop(0)
+            if tensor in seen or len(seen) > _MAX_STEPS:
                 continue
-            seen.add(way)
-            for node, position in self.readers.get(way[0], ()):
-                found.append(_Use(node, position, way[1]))
-                if node.output and position == 0 and node.op_type in (*_PASSES, *_SCALES):
-                    ways.append((node.output[0], way[1] or node.op_type in _SCALES))
-        return found
+            seen.add(tensor)
+            for node, position in self.readers.get(tensor[0], ()):
+                uses.append(_InputUse(node, position, tensor[1]))
+                if node.output and position == 0 and node.op_type in (*_SHAPE_OPERATORS, *_SCALING_OPERATORS):
+                    pending.append((node.output[0], tensor[1] or node.op_type in _SCALING_OPERATORS))
+        return uses
 
-    def table(self, use: _Use) -> tuple[str, int] | None:
+    def find_table(self, use: _InputUse) -> tuple[str, int] | None:
         """Return the table that the ids index into, and its number of rows."""
-        node, (op, position) = use.node, use.place
+        node, (op, position) = use.node, use.op_and_position
         axis, source = 0, 0
-        if op == "EmbedLayerNormalization" and position in _TABLES:
-            source = _TABLES[position]
+        if op == "EmbedLayerNormalization" and position in _EMBEDDING_TABLES:
+            source = _EMBEDDING_TABLES[position]
         elif (op == "Gather" and position == 1) or (op == "GatherElements" and position == 1):
-            axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
         else:
             return None
         name = node.input[source] if source < len(node.input) else ""
         shape = self.shapes.get(name)
         return (name, shape[axis]) if shape and -len(shape) <= axis < len(shape) and shape[axis] > 0 else None
 
-    def colours(self, use: _Use) -> int:
+    def count_channels(self, use: _InputUse) -> int:
         """Return the number of input channels of a convolution; 0 if unknown."""
         node = use.node
         weight = {"QLinearConv": 3}.get(node.op_type, 1)
         shape = self.shapes.get(node.input[weight]) if len(node.input) > weight else None
-        groups = next((one.i for one in node.attribute if one.name == "group"), 1)
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
         return shape[1] * groups if shape and len(shape) > 1 else 0
 
 
-def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Generated:
+def generate_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> GeneratedInputs:
     """Return inputs by name, the same in every call, and a sentence on how each was generated.
 
     Token ids are within their table, images in 0..1 (0..255 for bytes), masks are ones, positions count up, lengths are
@@ -138,51 +146,55 @@ def generated_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Ge
     sizes: values of open dimensions, by dimension name, or by input and axis as in "x[1]". Raise InputError if a name
     in `sizes` is unknown or no inputs can be generated.
     """
-    survey = _Survey(parse(ModelFile(model.source, model.folder)).graph)
+    survey = _InputUses(parse_model(ModelFile(model.source, model.folder)).graph)
 
     def draw(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-        uses = survey.uses(value.name)
+        uses = survey.find_uses(value.name)
         if value.dtype.kind in "biu":
-            return _whole(value, shapes, random, survey, uses)
-        return _real(value, shapes, random, survey, uses)
+            return _generate_integers(value, shapes, random, survey, uses)
+        return _generate_floats(value, shapes, random, survey, uses)
 
-    return generated(model, sizes or {}, draw)
+    return draw_inputs(model, sizes or {}, draw)
 
 
-def _whole(
-    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
+def _generate_integers(
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
     """Generate integers and booleans."""
     shape, name = shapes[value.name], value.name.lower()
     ones = np.ones(shape, value.dtype)
-    tables = [(found, use.node.op_type) for use in uses if (found := survey.table(use))]
+    tables = [(found, use.node.op_type) for use in uses if (found := survey.find_table(use))]
     if "mask" in name:
         return ones, "a mask of ones, by its name"
     if tables:
-        (table, rows), op = min(tables, key=lambda one: one[0][1])
+        (table, rows), op = min(tables, key=lambda table_and_op: table_and_op[0][1])
         where = f"the {rows} rows of '{table}', which {op} reads"
         if "pos" in name and shape:
             counted = np.broadcast_to(np.arange(shape[-1]) % rows, shape)
             return counted.astype(value.dtype), f"positions from 0 on, within {where}"
         return random.integers(0, rows, shape).astype(value.dtype), f"ids within {where}"
-    if whole := _length(value, shapes, uses):
-        return ones * value.dtype.type(whole[0]), f"lengths of {whole[0]}, {whole[1]}"
+    if length := _find_sequence_length(value, shapes, uses):
+        return ones * value.dtype.type(length[0]), f"lengths of {length[0]}, {length[1]}"
     if _is_mask(uses):
         return ones, "a mask of ones, by the nodes that read it"
     if value.dtype == np.uint8 and _is_image(shape, survey, uses):
         return random.integers(0, 256, shape).astype(value.dtype), "an image of bytes from 0 to 255"
-    if value.dtype.itemsize == 1 and value.dtype.kind in "iu" and any(use.node.op_type in _QUANTISED for use in uses):
+    if (
+        value.dtype.itemsize == 1
+        and value.dtype.kind in "iu"
+        and any(use.node.op_type in _QUANTIZED_OPERATORS for use in uses)
+    ):
         ends = np.iinfo(value.dtype)
         return random.integers(ends.min, ends.max, shape, endpoint=True).astype(value.dtype), "all numbers of the type"
-    if count := next((use for use in uses if use.place in _COUNTS), None):
+    if count := next((use for use in uses if use.op_and_position in _SIZE_INPUTS), None):
         return ones, f"ones, as {count.node.op_type} reads a size or a count"
-    if any(use.place in (("If", 0), ("Loop", 1)) for use in uses):
+    if any(use.op_and_position in (("If", 0), ("Loop", 1)) for use in uses):
         return ones, "true, for it is a condition"
-    return drawn(value, shapes, random)
+    return draw_values(value, shapes, random)
 
 
-def _real(
-    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _Survey, uses: list[_Use]
+def _generate_floats(
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
     """Generate floats and complex numbers."""
     shape = shapes[value.name]
@@ -193,39 +205,46 @@ def _real(
         return np.ones(shape, value.dtype), "a mask of ones, by its name"
     if _is_image(shape, survey, uses):
         return random.random(shape).astype(value.dtype), "an image of numbers from 0 to 1"
-    reader = next((use.node.op_type for use in uses if use.node.op_type in _FEATURES and not use.scaled), "")
+    reader = next(
+        (use.node.op_type for use in uses if use.node.op_type in _FEATURE_OPERATORS and not use.is_scaled), ""
+    )
     if reader and value.dtype.kind == "f":
         return random.standard_normal(shape).astype(value.dtype), f"normal numbers, for {reader} reads them"
-    return drawn(value, shapes, random)
+    return draw_values(value, shapes, random)
 
 
-def _is_image(shape: tuple[int, ...], survey: _Survey, uses: list[_Use]) -> bool:
-    convolutions = [use for use in uses if use.node.op_type in _CONVOLUTIONS and use.position == 0]
-    counts = [survey.colours(use) for use in convolutions]
+def _is_image(shape: tuple[int, ...], survey: _InputUses, uses: list[_InputUse]) -> bool:
+    convolutions = [use for use in uses if use.node.op_type in _CONV_OPERATORS and use.position == 0]
+    counts = [survey.count_channels(use) for use in convolutions]
     if any(counts):
-        return len(shape) in (3, 4) and any(count in _COLOURS for count in counts)
-    return bool(convolutions) and len(shape) == 4 and (shape[1] in _COLOURS or shape[-1] in _COLOURS)
+        return len(shape) in (3, 4) and any(count in _IMAGE_CHANNELS for count in counts)
+    return bool(convolutions) and len(shape) == 4 and (shape[1] in _IMAGE_CHANNELS or shape[-1] in _IMAGE_CHANNELS)
 
 
-def _length(value: ModelValue, shapes: Shapes, uses: list[_Use]) -> tuple[int, str] | None:
+def _find_sequence_length(value: ModelValue, shapes: Shapes, uses: list[_InputUse]) -> tuple[int, str] | None:
     """Return the axis size that lengths refer to, and why; None if these are not lengths."""
     for use in uses:
-        op, position = use.place
+        op, position = use.op_and_position
         source = use.node.input[0] if use.node.input else ""
-        if ((op in _SEQUENCES and position == 4) or (op == "ReverseSequence" and position == 1)) and shapes.get(source):
-            axis = next((one.i for one in use.node.attribute if one.name == "time_axis"), 0)
+        if (
+            (op in _RECURRENT_OPERATORS and position == 4) or (op == "ReverseSequence" and position == 1)
+        ) and shapes.get(source):
+            axis = next((other_name.i for other_name in use.node.attribute if other_name.name == "time_axis"), 0)
             return shapes[source][axis], f"the whole of '{source}', for {op} reads them"
     name = value.name.lower()
     if "length" in name or "seq_len" in name or name.endswith(("_len", "_lens")):
-        others = [(one, shape) for one, shape in shapes.items() if one != value.name and len(shape) > 1]
+        others = [
+            (other_name, shape) for other_name, shape in shapes.items() if other_name != value.name and len(shape) > 1
+        ]
         if others and len(shapes[value.name]) <= 1:
             source, shape = others[0]
             return shape[1], f"the second axis of '{source}', by the name"
     return None
 
 
-def _is_mask(uses: list[_Use]) -> bool:
+def _is_mask(uses: list[_InputUse]) -> bool:
     """Whether the input is used like a mask: subtracted from 1, or selecting between two values."""
     return any(
-        use.place in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0)) for use in uses
+        use.op_and_position in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0))
+        for use in uses
     )

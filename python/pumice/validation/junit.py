@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ..base.printable_text import LONG, plain
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
 
 Record = Mapping[str, Any]
 
@@ -21,79 +21,106 @@ def junit(reports: Sequence[Record]) -> str:
     """
     root = Element("testsuites", name="pumice validate")
     for report in reports:
-        _suite(root, report)
+        _add_suite(root, report)
     indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{tostring(root, encoding='unicode')}\n"
 
 
-def _suite(root: Element, report: Record) -> None:
+def _add_suite(root: Element, report: Record) -> None:
     device = report["device"]
     rows: Sequence[Record] = report["rows"]
-    skipped = sum(_is_allowed(row) for row in rows)
+    skipped = sum(_is_waived(row) for row in rows)
     failed = sum(row["verdict"] != "right" for row in rows) - skipped
-    name = plain(f"{report['model']}, {device['name']}, {report['precision']}")
+    name = shorten_printable(f"{report['model']}, {device['name']}, {report['precision']}")
     repeats: Sequence[Record] = report.get("repeats", ())
-    failed += sum(not one["deterministic"] and not one["waived"] for one in repeats)
-    is_failed_alone = not report["ok"] and not failed
-    failed += is_failed_alone
-    skipped += sum(one["waived"] for one in repeats)
-    counts = {"tests": len(rows) + len(repeats) + is_failed_alone, "failures": failed, "errors": 0, "skipped": skipped}
+    failed += sum(not repeat["deterministic"] and not repeat["waived"] for repeat in repeats)
+    has_report_failure = not report["ok"] and not failed
+    failed += has_report_failure
+    skipped += sum(repeat["waived"] for repeat in repeats)
+    counts = {
+        "tests": len(rows) + len(repeats) + has_report_failure,
+        "failures": failed,
+        "errors": 0,
+        "skipped": skipped,
+    }
     suite = SubElement(root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
     properties = {f"device.{key}": value for key, value in device.items()}
     properties.update({key: report[key] for key in ("pumice", "precision", "cases", "verdict", "summary")})
     properties.update({f"option.{key}": value for key, value in report["options"].items()})
     properties.update({f"generated.{key}": value for key, value in report["generated"].items()})
-    _properties(suite, properties)
+    _add_properties(suite, properties)
     for finding in report["findings"]:
-        _properties(suite, {f"finding.{finding['kind']}": finding["text"]})
+        _add_properties(suite, {f"finding.{finding['kind']}": finding["text"]})
     for row in rows:
-        _case(suite, report, row)
-    for one in repeats:
-        _repeat(suite, report, one)
-    if is_failed_alone:
-        case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.report"), name=plain(report["model"]))
-        SubElement(case, "failure", type=report["verdict"], message=plain(report["summary"], LONG))
+        _add_case(suite, report, row)
+    for repeat in repeats:
+        _add_repeat_case(suite, report, repeat)
+    if has_report_failure:
+        case = SubElement(
+            suite,
+            "testcase",
+            classname=shorten_printable(f"{report['model']}.report"),
+            name=shorten_printable(report["model"]),
+        )
+        SubElement(
+            case, "failure", type=report["verdict"], message=shorten_printable(report["summary"], MAX_SENTENCE_CHARS)
+        )
 
 
-def _repeat(suite: Element, report: Record, one: Record) -> None:
+def _add_repeat_case(suite: Element, report: Record, repeat: Record) -> None:
     """Add the test case of an output of repeated runs."""
-    case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.repeats"), name=plain(one["output"]))
-    _properties(case, {"case": one["case"], "runs": sum(one["runs"].values()), "results": one["results"]})
-    message = plain(one["text"], LONG)
-    if one["waived"]:
+    case = SubElement(
+        suite,
+        "testcase",
+        classname=shorten_printable(f"{report['model']}.repeats"),
+        name=shorten_printable(repeat["output"]),
+    )
+    _add_properties(case, {"case": repeat["case"], "runs": sum(repeat["runs"].values()), "results": repeat["results"]})
+    message = shorten_printable(repeat["text"], MAX_SENTENCE_CHARS)
+    if repeat["waived"]:
         SubElement(case, "skipped", message=message)
-    elif not one["deterministic"]:
-        SubElement(case, "failure", type="not deterministic", message=message).text = plain(report["summary"], LONG)
+    elif not repeat["deterministic"]:
+        SubElement(case, "failure", type="not deterministic", message=message).text = shorten_printable(
+            report["summary"], MAX_SENTENCE_CHARS
+        )
 
 
-def _properties(parent: Element, pairs: Mapping[str, Any]) -> None:
+def _add_properties(parent: Element, pairs: Mapping[str, Any]) -> None:
     inside = parent.find("properties")
     if inside is None:
         inside = SubElement(parent, "properties")
     for name, value in pairs.items():
-        SubElement(inside, "property", name=plain(name), value=plain(value, LONG))
+        SubElement(inside, "property", name=shorten_printable(name), value=shorten_printable(value, MAX_SENTENCE_CHARS))
 
 
-def _case(suite: Element, report: Record, row: Record) -> None:
-    name = plain(row["node"]) if row["node"] == row["output"] else f"{plain(row['node'])}: {plain(row['output'])}"
+def _add_case(suite: Element, report: Record, row: Record) -> None:
+    name = (
+        shorten_printable(row["node"])
+        if row["node"] == row["output"]
+        else f"{shorten_printable(row['node'])}: {shorten_printable(row['output'])}"
+    )
     if row["program"] == "kernels":
-        name += f" in {plain(row['kernel'])}"
-    case = SubElement(suite, "testcase", classname=plain(f"{report['model']}.{row['program']}"), name=name)
+        name += f" in {shorten_printable(row['kernel'])}"
+    case = SubElement(suite, "testcase", classname=shorten_printable(f"{report['model']}.{row['program']}"), name=name)
     numbers = {key: row[key] for key in ("error", "allowed", "ratio", "accumulated") if row[key] is not None}
-    _properties(case, {"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "case": row["case"], **numbers})
+    _add_properties(
+        case, {"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "case": row["case"], **numbers}
+    )
     if row["verdict"] == "right":
         return
-    message = plain(row["fault"] or row["note"] or _difference(row), LONG)
-    if _is_allowed(row):
+    message = shorten_printable(row["fault"] or row["note"] or _describe_difference(row), MAX_SENTENCE_CHARS)
+    if _is_waived(row):
         SubElement(case, "skipped", message=message)
     else:
-        SubElement(case, "failure", type=row["verdict"], message=message).text = plain(report["summary"], LONG)
+        SubElement(case, "failure", type=row["verdict"], message=message).text = shorten_printable(
+            report["summary"], MAX_SENTENCE_CHARS
+        )
 
 
-def _is_allowed(row: Record) -> bool:
+def _is_waived(row: Record) -> bool:
     return bool(row["verdict"] in ("unproved", "ill-conditioned") and row["waived"])
 
 
-def _difference(row: Record) -> str:
+def _describe_difference(row: Record) -> str:
     kind = f"{row['kind']}: " if row["kind"] else ""
     return f"{kind}{row['actual']} instead of {row['expected']} at {row['index']}, allowed {row['allowed']}"

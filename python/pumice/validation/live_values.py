@@ -10,221 +10,240 @@ from typing import Any
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.lazy_values import FEW, Read
-from .bounds.bounded import Bounded, rounded_to
+from .bounds.alternatives import count_undecided, is_undecided
+from .bounds.bounded import Bounded, round_to_type
+from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, find_float_type, is_float
+from .bounds.lazy_values import MIN_LAZY_SIZE, LazyDeviceTensor
 from .bounds.registry import Undecided, Value
-from .bounds.rule_runner import REREAD, Runner, Told, constant, from_device, given_input
-from .bounds.alternatives import is_undecided, undecided
-from .bounds.float_types import HALVES, Types, float_type, is_float
+from .bounds.rule_runner import (
+    REREADS_RESULTS,
+    KernelFacts,
+    Runner,
+    bounded_constant,
+    bounded_from_device,
+    bounded_input,
+)
+from .monte_carlo import MonteCarloSamples
 from .reference import Reference, ReferenceNode
-from .monte_carlo import Samples
 
 
-class Carried:
+class LiveValues:
     """Bounded values by name; constants are created on access.
 
-    sampled: track dependent errors by sampling; otherwise errors are independent. by_parts: keep no float64 copies of
-    the model's inputs. device: the device's values; their integers decide choices if a node cannot go on otherwise.
+    sampled: track dependent errors by sampling; otherwise errors are independent. lazy: keep no float64 copies of
+    the model's inputs. device_value: the device's values; their integers decide choices if a node cannot go on otherwise.
     """
 
     def __init__(
         self,
         reference: Reference,
         runner: Runner,
-        given: Mapping[str, Any],
+        case_inputs: Mapping[str, Any],
         sampled: bool = False,
-        by_parts: bool = False,
-        device: Carried | None = None,
+        lazy: bool = False,
+        device: LiveValues | None = None,
     ) -> None:
         self.device = device
         self.reference = reference
         self.runner = runner
-        types = runner.types.at("fp32") if reference.mixed else runner.types  # fp32 nodes read the inputs unrounded
-        exact = runner.types.at("fp32")
-        self.held: dict[str, Value] = {
-            name: _given(value, exact if name in reference.host_inputs else types, by_parts)
-            for name, value in given.items()
+        types = (
+            runner.types.at_precision("fp32") if reference.has_mixed_precision else runner.types
+        )  # fp32 nodes read the inputs unrounded
+        exact = runner.types.at_precision("fp32")
+        self.values: dict[str, Value] = {
+            name: _bounded_case_input(value, exact if name in reference.host_inputs else types, lazy)
+            for name, value in case_inputs.items()
         }
         self.unproved: dict[str, tuple[str, ...]] = {}  # tensor -> unproved nodes it depends on
-        self.chosen: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
+        self.choice_sources: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
         # Tensors computed only from device tensors -> the node that no rule covers.
-        self.taken: dict[str, str] = {}
-        self.open: dict[str, Bounded] = {}  # results whose choices the device settled, as the reference left them
+        self.device_sources: dict[str, str] = {}
+        self.undecided_values: dict[
+            str, Bounded
+        ] = {}  # results whose choices the device settled, as the reference left them
         # Set if nodes are checked on their own: the additions that each node's kernel reports.
         self.additions: Mapping[str, int] = {}
-        self.stored: Mapping[str, Array] = {}  # and the device's tensors
-        self.samples = Samples() if sampled else None
+        self.device_results: Mapping[str, Array] = {}  # and the device's tensors
+        self.samples = MonteCarloSamples() if sampled else None
         if self.samples is not None:
-            self.samples.begin(self.held, types)
+            self.samples.add_inputs(self.values, types)
 
-    def with_types(self, types: Types) -> Carried:
+    def with_types(self, types: ProgramTypes) -> LiveValues:
         """Return the same values for nodes computed in other types."""
-        made = copy(self)
-        made.runner = self.runner.with_types(types)
-        return made
+        copied = copy(self)
+        copied.runner = self.runner.with_types(types)
+        return copied
 
     def __getitem__(self, name: str) -> Value:
         return self._value(name, self.runner)
 
     def _value(self, name: str, runner: Runner) -> Value:
-        return self.held[name] if name in self.held else self.reference.held(name, runner)
+        return self.values[name] if name in self.values else self.reference.get_constant(name, runner)
 
-    def of(self, node: ReferenceNode) -> dict[str, Value]:
+    def inputs_of(self, node: ReferenceNode) -> dict[str, Value]:
         """Return a node's inputs."""
-        runner = self.runner.at(node.precision)
+        runner = self.runner.at_precision(node.precision)
         values = {name: self._value(name, runner) for name in node.inputs}
-        return {name: self.reference.read(node, name, one, runner.types) for name, one in values.items()}
+        return {name: self.reference.read(node, name, value, runner.types) for name, value in values.items()}
 
-    def run(self, node: ReferenceNode, beside: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
+    def run(self, node: ReferenceNode, device_tensors: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
         """Evaluate a node by the rules. Raise whatever the rule raises.
 
-        beside: device tensors by name; large results are stored as float32 differences from them.
+        device_tensors: device tensors by name; large results are stored as float32 differences from them.
         """
-        values = self.of(node)
+        values = self.inputs_of(node)
         try:
-            return self._run(node, values, beside)
+            return self._run(node, values, device_tensors)
         except Undecided:
-            known = self.device.held if self.device is not None else {}
-            settled = {name: settled_integers(value, known.get(name)) for name, value in values.items()}
+            device_values = self.device.values if self.device is not None else {}
+            settled = {name: adopt_device_integers(value, device_values.get(name)) for name, value in values.items()}
             if all(settled[name] is value for name, value in values.items()):
                 raise
-            made = self._run(node, settled, beside)
-        self.chosen.update(dict.fromkeys(node.outputs, node.name))
-        return made
+            results = self._run(node, settled, device_tensors)
+        self.choice_sources.update(dict.fromkeys(node.outputs, node.name))
+        return results
 
-    def _run(self, node: ReferenceNode, values: Mapping[str, Value], beside: Mapping[str, Array]) -> dict[str, Value]:
+    def _run(
+        self, node: ReferenceNode, values: Mapping[str, Value], device_tensors: Mapping[str, Array]
+    ) -> dict[str, Value]:
         if self.samples is not None:
             return self.samples.run(node, values, self.runner)
-        names = node.outputs if node.op in REREAD else ()
-        stored = {name: Bounded(self.stored[name]) for name in names if name in self.stored}
-        return node.run(values, self.runner, Told(self.additions.get(node.name, 0), stored, beside))
+        names = node.outputs if node.op in REREADS_RESULTS else ()
+        stored = {name: Bounded(self.device_results[name]) for name in names if name in self.device_results}
+        return node.run(values, self.runner, KernelFacts(self.additions.get(node.name, 0), stored, device_tensors))
 
-    def known(self) -> dict[str, Value]:
+    def live_values(self) -> dict[str, Value]:
         """Return all live values except constants."""
-        return dict(self.held)
+        return dict(self.values)
 
     def forget(self, name: str) -> None:
         """Drop a value after its last reader."""
-        self.held.pop(name, None)
+        self.values.pop(name, None)
         if self.samples is not None:
             self.samples.pop(name)
 
-    def follow(self, node: ReferenceNode) -> None:
+    def track_device_values(self, node: ReferenceNode) -> None:
         """Mark results computed only from device tensors as unverified."""
         variable = [name for name in node.inputs if name not in self.reference.constants]
-        if variable and all(name in self.taken for name in variable):
-            self.taken.update(dict.fromkeys(node.outputs, self.taken[variable[0]]))
+        if variable and all(name in self.device_sources for name in variable):
+            self.device_sources.update(dict.fromkeys(node.outputs, self.device_sources[variable[0]]))
 
-    def decides(self, node: ReferenceNode, made: Mapping[str, Value] | None) -> str:
+    def describe_choice(self, node: ReferenceNode, results: Mapping[str, Value] | None) -> str:
         """Return a sentence about the choice if the node makes an undecided choice from decided inputs, else ""."""
-        given = [self.held.get(name) for name in node.inputs]
-        if not made or any(isinstance(one, Bounded) and is_undecided(one) for one in given):
+        inputs = [self.values.get(name) for name in node.inputs]
+        if not results or any(isinstance(value, Bounded) and is_undecided(value) for value in inputs):
             return ""
         for name in node.outputs:
-            value = made.get(name)
-            if isinstance(value, Bounded) and (count := undecided(value)):
+            value = results.get(name)
+            if isinstance(value, Bounded) and (count := count_undecided(value)):
                 return f"{count} of {value.size} elements of '{name}' rest on a choice that rounding may turn, from the inputs on"
         return ""
 
-    def missing(self, node: ReferenceNode) -> tuple[str, ...]:
+    def unproved_inputs(self, node: ReferenceNode) -> tuple[str, ...]:
         """Return the unproved nodes that a node depends on."""
-        return tuple(dict.fromkeys(one for name in node.inputs for one in self.unproved.get(name, ())))
+        return tuple(dict.fromkeys(node_name for name in node.inputs for node_name in self.unproved.get(name, ())))
 
 
-def _given(value: Any, types: Types, by_parts: bool) -> Value:
-    if not by_parts or not isinstance(value, np.ndarray) or not is_float(value.dtype):
-        return given_input(value, types)
+def _bounded_case_input(value: Any, types: ProgramTypes, lazy: bool) -> Value:
+    if not lazy or not isinstance(value, np.ndarray) or not is_float(value.dtype):
+        return bounded_input(value, types)
 
-    def make(part: Array) -> Bounded:
-        made = given_input(part, types)
-        assert isinstance(made, Bounded)
-        return made
+    def make(block: Array) -> Bounded:
+        value = bounded_input(block, types)
+        assert isinstance(value, Bounded)
+        return value
 
-    return Read(value, make)
+    return LazyDeviceTensor(value, make)
 
 
-def folded(array: Array, types: Types) -> Bounded:
+def bounded_folded_constant(array: Array, types: ProgramTypes) -> Bounded:
     """Return a constant computed by the program. A 16-bit result may hide a float32 value on the device."""
-    device = from_device(array, types)
-    return device if str(array.dtype) in HALVES else constant(array, types)
+    device_value = bounded_from_device(array, types)
+    return device_value if str(array.dtype) in SIXTEEN_BIT_FLOATS else bounded_constant(array, types)
 
 
-def computed_beforehand(value: Bounded, types: Types) -> Bounded:
+def round_folded_constant(value: Bounded, types: ProgramTypes) -> Bounded:
     """Return a value computed from constants. The host stores it in the declared type, which may be 16-bit in an fp32
     program.
     """
-    made = value.as_constant()
-    if str(value.dtype) not in HALVES or types.storage(value.dtype).name == str(value.dtype):
-        return made
-    return rounded_to(made, float_type(str(value.dtype)), types)
+    constant = value.as_constant()
+    if str(value.dtype) not in SIXTEEN_BIT_FLOATS or types.storage_type(value.dtype).name == str(value.dtype):
+        return constant
+    return round_to_type(constant, find_float_type(str(value.dtype)), types)
 
 
-def read(array: Array, types: Types, far: Value, by_parts: bool) -> Bounded:
-    """Return a device tensor as later nodes read it. by_parts: convert blocks on access instead of keeping a copy."""
-    if not by_parts or array.size < FEW or (is_float(array.dtype) and np.isinf(array).any()):
-        return infinite(from_device(array, types), far)
-    return Read(array, lambda part: from_device(part, types))
+def bounded_device_tensor(array: Array, types: ProgramTypes, chained_value: Value, lazy: bool) -> Bounded:
+    """Return a device tensor as later nodes read it. lazy: convert blocks on access instead of keeping a copy."""
+    if not lazy or array.size < MIN_LAZY_SIZE or (is_float(array.dtype) and np.isinf(array).any()):
+        return settle_infinities(bounded_from_device(array, types), chained_value)
+    return LazyDeviceTensor(array, lambda block: bounded_from_device(block, types))
 
 
-def infinite(device: Bounded, far: Value) -> Bounded:
+def settle_infinities(device: Bounded, chained_value: Value) -> Bounded:
     """Settle infinities in a 16-bit result, which may be finite on the device. An infinity is exact if the reference
     has it too.
     """
     if (
         device.error is None
-        or not isinstance(far, Bounded)
-        or far.shape != device.shape
+        or not isinstance(chained_value, Bounded)
+        or chained_value.shape != device.shape
         or not np.isinf(device.error).any()
     ):
         return device
-    error = np.where(np.isinf(device.value) & (far.value == device.value), 0.0, device.error)
+    error = np.where(np.isinf(device.value) & (chained_value.value == device.value), 0.0, device.error)
     return Bounded(device.value, error, device.dtype, device.stored)
 
 
-def decided(expected: Bounded, device: Bounded) -> Bounded:
+def adopt_device_choices(expected: Bounded, device: Bounded) -> Bounded:
     """Replace undecided choices with the device's choices if these are valid alternatives.
 
     Elements without a bound stay unknown. If the device's choice is invalid, the element stays undecided, and the
     tensor is reported wrong there.
     """
-    if expected.is_float or expected.error is None or expected.sides is None or expected.shape != device.shape:
+    if expected.is_float or expected.error is None or expected.alternatives is None or expected.shape != device.shape:
         return expected
-    side, error = expected.sides.nearest(device.value, expected.value)
-    unsure = expected.sides.mask & np.isinf(expected.error) & (side == device.value) & (error == 0)
-    if not unsure.any():
+    alternative, error = expected.alternatives.find_nearest(device.value, expected.value)
+    is_settled = expected.alternatives.mask & np.isinf(expected.error) & (alternative == device.value) & (error == 0)
+    if not is_settled.any():
         return expected
-    left = np.where(unsure, 0.0, expected.error)
-    made = Bounded(np.where(unsure, device.value, expected.value), left if left.any() else None, expected.dtype)
-    return made if made.error is None else made.with_sides(expected.sides.without(unsure))
+    remaining_error = np.where(is_settled, 0.0, expected.error)
+    result = Bounded(
+        np.where(is_settled, device.value, expected.value),
+        remaining_error if remaining_error.any() else None,
+        expected.dtype,
+    )
+    return (
+        result if result.error is None else result.with_alternatives(expected.alternatives.without_decided(is_settled))
+    )
 
 
-def settled_integers(value: Value, device: Value) -> Value:
+def adopt_device_integers(value: Value, device: Value) -> Value:
     """Return the device's integers if each is a valid alternative, else the value unchanged."""
-    if not isinstance(value, Bounded) or value.dtype.kind not in "iu" or value.exact or value.sides is None:
+    if not isinstance(value, Bounded) or value.dtype.kind not in "iu" or value.exact or value.alternatives is None:
         return value
     if not isinstance(device, Bounded) or not device.exact or device.shape != value.shape:
         return value
-    side, error = value.sides.nearest(device.value, value.value)
-    open_ = value.sides.mask & (error == 0)
-    agrees = np.where(open_, side, value.value) == device.value
-    is_sure = np.where(open_, 0.0, value.errors()) == 0
+    alternative, error = value.alternatives.find_nearest(device.value, value.value)
+    has_alternatives = value.alternatives.mask & (error == 0)
+    agrees = np.where(has_alternatives, alternative, value.value) == device.value
+    is_sure = np.where(has_alternatives, 0.0, value.errors()) == 0
     return Bounded(device.value, None, value.dtype) if (agrees & is_sure).all() else value
 
 
-def arrays_of(value: Value, errors: bool) -> Any:
+def to_declared_arrays(value: Value, errors: bool) -> Any:
     """Return the arrays or errors of a sequence or optional value, in the declared types."""
     if isinstance(value, list):
-        return [arrays_of(one, errors) for one in value]
+        return [to_declared_arrays(item, errors) for item in value]
     if value is None:
         return None
-    given = value.errors() if errors else value.value
+    array = value.errors() if errors else value.value
     with np.errstate(all="ignore"):
-        return np.asarray(given).astype(value.dtype, order="C")
+        return np.asarray(array).astype(value.dtype, order="C")
 
 
-def widened(value: Value, allowed: float | None, types: Types) -> Value:
+def widen_error(value: Value, allowed: float | None, types: ProgramTypes) -> Value:
     """Widen a value's error to the caller's tolerance; never narrow its error."""
     if not allowed or not isinstance(value, Bounded) or not value.is_float:
         return value
-    error = np.maximum(value.errors(), types.share(np.asarray(allowed)))
-    return Bounded(value.value, error, value.dtype, value.stored, value.constant).with_sides(value.sides)
+    error = np.maximum(value.errors(), types.unexpand_error(np.asarray(allowed)))
+    return Bounded(value.value, error, value.dtype, value.stored, value.constant).with_alternatives(value.alternatives)

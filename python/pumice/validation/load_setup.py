@@ -12,7 +12,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .subgraph import Cut, part_precision
+from .subgraph import Subgraph, subgraph_precision
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .report import ValidationReport
 
 
-class Setup(NamedTuple):
+class LoadSetup(NamedTuple):
     """Device, precision and load options of a model, and the tolerances of its validation."""
 
     context: Context
@@ -31,41 +31,41 @@ class Setup(NamedTuple):
     kernels: KernelTable | None = None
     variants: StepVariants | None = None  # measured kernel variants of each step
 
-    def load(self, part: onnx.ModelProto) -> Model:
+    def load(self, subgraph: onnx.ModelProto) -> Model:
         """Load a subgraph with this setup. Raise whatever loading raises."""
         options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
         options["tuned"] = self.variants or False
-        return Model(part, self.context, part_precision(self.precision, part), progress=False, **options)
+        return Model(subgraph, self.context, subgraph_precision(self.precision, subgraph), progress=False, **options)
 
 
-class Origin(NamedTuple):
+class ReportOrigin(NamedTuple):
     """Origin of a report: the model's file, its setup, and per case the program's and the model's inputs by name.
 
-    validated: validates a subgraph with a setup. It is passed in so that explaining a report needs no import of
+    validate_subgraph: validates a subgraph with a setup. It is passed in so that explaining a report needs no import of
     validate.
     """
 
     source: Source
     folder: Folder | None
     overridable: tuple[str, ...]
-    setup: Setup
+    setup: LoadSetup
     cases: list[tuple[dict[str, Array], dict[str, Any]]]
-    validated: Callable[[Cut, Setup], ValidationReport]
+    validate_subgraph: Callable[[Subgraph, LoadSetup], ValidationReport]
 
     @staticmethod
-    def of(
+    def from_model(
         model: Model,
         cases: list[tuple[dict[str, Array], dict[str, Any]]],
         tolerances: Mapping[str, float],
-        validated: Callable[[Cut, Setup], ValidationReport],
-    ) -> Origin:
+        validate_subgraph: Callable[[Subgraph, LoadSetup], ValidationReport],
+    ) -> ReportOrigin:
         """Return the origin of a report on a validated model."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
-        setup = Setup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
-        strings = model._kept_strings
-        cases = [(strings.texts(arrays), given) for arrays, given in cases] if strings else cases
-        return Origin(model.source, model.folder, names, setup, cases, validated)
+        setup = LoadSetup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
+        strings = model._tensor_strings
+        cases = [(strings.decode_tensors(arrays), given) for arrays, given in cases] if strings else cases
+        return ReportOrigin(model.source, model.folder, names, setup, cases, validate_subgraph)
 
     def load(self) -> Model:
         """Load the model again. Raise whatever loading raises."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .oracle import array_of, exactly
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.rule_runner import Runner
+from .oracle import drop_error, to_declared_array
 from .reference import ReferenceNode
 
 
@@ -22,7 +22,7 @@ class MemberValues(NamedTuple):
     bounded: Mapping[str, Value]
 
 
-def by_members(
+def evaluate_members(
     members: Sequence[ReferenceNode],
     read: Callable[[str], Value],
     runner: Runner,
@@ -38,9 +38,9 @@ def by_members(
     for member in members:
         for name in member.inputs:
             if name not in bounded:
-                bounded[name], values[name] = _read(name, read)
+                bounded[name], values[name] = _read_exact_input(name, read)
         try:
-            made = evaluate(member, {name: values[name] for name in member.inputs})
+            results = evaluate(member, {name: values[name] for name in member.inputs})
         except Exception as error:  # the runtime may raise anything
             raise Unproved(f"it fails on node '{member.name}': {first_line(error)}") from None
         try:
@@ -50,24 +50,24 @@ def by_members(
         except (IndexError, KeyError, MemoryError) as error:
             raise Unproved(f"no bound of its own at node '{member.name}': {first_line(error)}") from None
         for name in member.outputs:
-            values[name], bounded[name] = made.get(name), bounds.get(name)
-            if member is not members[-1] and _is_open(bounded[name]):
+            values[name], bounded[name] = results.get(name), bounds.get(name)
+            if member is not members[-1] and _is_undecided(bounded[name]):
                 raise Unproved(f"node '{member.name}' rests on a choice that rounding may turn")
     return MemberValues(values, bounded)
 
 
-def _read(name: str, read: Callable[[str], Value]) -> tuple[Value, Array | None]:
+def _read_exact_input(name: str, read: Callable[[str], Value]) -> tuple[Value, Array | None]:
     try:
-        value = exactly(read(name))
+        value = drop_error(read(name))
     except KeyError as error:
         raise Unproved(f"nothing is known of {error}") from None
-    array = None if value is None else array_of(value)
+    array = None if value is None else to_declared_array(value)
     if array is None and value is not None:
         raise Unproved(f"'{name}' is no tensor, or has a number that its type does not hold")
     return value, array
 
 
-def _is_open(value: Value) -> bool:
+def _is_undecided(value: Value) -> bool:
     return isinstance(value, Bounded) and not value.is_float and bool(np.any(value.errors() > 0))
 
 

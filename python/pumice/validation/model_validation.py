@@ -13,487 +13,591 @@ from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
-from .oracle import Against
 from .bounds.bounded import Bounded
+from .bounds.float_types import ProgramTypes, dtype_name, is_float
 from .bounds.registry import Undecided, Unproved, Value
 from .bounds.rule_runner import Runner
-from .bounds.float_types import Types, is_float, name_of
-from .live_values import Carried, computed_beforehand, decided, folded, read, widened
 from .case_runs import CaseRuns
-from .error_propagation import Drifts, ill_conditioned, overflow_of
-from .result_collector import Collected, rests_on, row_of
+from .control_flow_kernels import ControlFlowKernels
+from .deviation import Deviation, compare_node_output, compare_tensor
+from .error_propagation import ErrorPropagation, find_ill_conditioned, find_overflow
 from .exact_outputs import ExactOutputs
-from .control_flow_kernels import FlowKernels
-from .deviation import Deviation, judged, node_deviation
-from .kernel_checker import Judged, ShippedKernels
-from .options import Options, check_names
-from .packed_outputs import packed_parts
-from .run_comparison import compare_runs, empty_case
+from .kernel_checker import KernelCheck, KernelChecker
+from .live_values import (
+    LiveValues,
+    adopt_device_choices,
+    bounded_device_tensor,
+    bounded_folded_constant,
+    round_folded_constant,
+    widen_error,
+)
+from .options import ValidationOptions, check_names
+from .oracle import Oracle
+from .output_scales import OutputScales
+from .packed_outputs import packed_output_values
 from .range_findings import RangeFindings
 from .reference import Reference, ReferenceNode
-from .report_rows import DIFFERS, Finding, ValidationRow
-from .output_scales import Scales
-from .tensor_sources import DeviceTensors, Subject, Tensors
+from .report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
+from .result_collector import ResultCollector, describe_unproved_nodes, make_unchecked_row
+from .run_comparison import compare_runs, empty_case_rows
+from .streaming import TensorMap, WindowedTensors
+from .tensor_sources import DeviceTensors, Subject, TensorSource
 from .tensor_statistics import statistics
-from .streaming import Held, Windowed
 
-_UNDECIDED = "undecided: "
-_FLOAT32 = 2.0**-24  # half an ulp
+_UNDECIDED_PREFIX = "undecided: "
+_FLOAT32_UNIT = 2.0**-24  # half an ulp
 
 
-class _Local(NamedTuple):
+class _IsolatedCheck(NamedTuple):
     """Check of a node on its own: whether a rule covered it, and per output a deviation, note and reference fault."""
 
-    evaluated: bool
+    is_covered: bool
     deviations: dict[str, Deviation | None]
     notes: dict[str, str]
     faults: dict[str, str]
 
 
 # The rules' results on the device's inputs, and from the model's inputs on; None if missing or not requested.
-_Expected = tuple[dict[str, Value] | None, dict[str, Value] | None]
+_ExpectedPair = tuple[dict[str, Value] | None, dict[str, Value] | None]
 
 
-class Proof:
+class ModelValidation:
     """Checks a model case by case; `report` has the result."""
 
     def __init__(
-        self, fused: Subject, options: Options, against: Against | None = None, tensors: Tensors | None = None
+        self,
+        fused: Subject,
+        options: ValidationOptions,
+        oracle: Oracle | None = None,
+        tensors: TensorSource | None = None,
     ) -> None:
         self.fused = fused
         self.options = options
-        self.tensors: Tensors = tensors or DeviceTensors(cast(Model, fused), load_graph)
-        self.against = against or Against()
+        self.tensors: TensorSource = tensors or DeviceTensors(cast(Model, fused), load_graph)
+        self.oracle = oracle or Oracle()
         self.reference = Reference(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         self.reference.strings = self.tensors.strings
         self.tensors.set_float32(self.reference)
-        self.against.bind(self.reference, options.tolerance, self.tensors)
+        self.oracle.bind(self.reference, options.tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
-        self.kernels: ShippedKernels | None = None
-        self.flow_kernels: FlowKernels | None = None
-        judges = self.against.judges_kernels and options.mode != "chained"
+        self.kernels: KernelChecker | None = None
+        self.flow_kernels: ControlFlowKernels | None = None
+        check_kernels = self.oracle.checks_kernels and options.mode != "chained"
         if tensors is None:
             if fused.program.has_control_flow:
-                self.flow_kernels = FlowKernels(fused.program, self.reference, options.tolerance, judges)
-            elif judges:
-                self.kernels = ShippedKernels(fused.program, self.reference, options.tolerance, self.against)
-        self.types: Types = self.reference.types
+                self.flow_kernels = ControlFlowKernels(fused.program, self.reference, options.tolerance, check_kernels)
+            elif check_kernels:
+                self.kernels = KernelChecker(fused.program, self.reference, options.tolerance, self.oracle)
+        self.types: ProgramTypes = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
             check_names(fused, self.reference, options)
         except InputError:
             self.close()
             raise
-        self.collected = Collected()
+        self.collected = ResultCollector()
         self.runs = CaseRuns(self.tensors)
         self._is_again = False  # whether the case is checked again, from the model's inputs on
-        self._local: dict[str, _Local] = {}  # per node, from the first check
-        self.alone = Carried(self.reference, self.reference.runner, {})  # values of the current case
+        self._isolated_checks: dict[str, _IsolatedCheck] = {}  # per node, from the first check
+        self.isolated = LiveValues(self.reference, self.reference.runner, {})  # values of the current case
         self._exact = ExactOutputs(self.reference, {})  # outputs of the current case
         self._chained = self.reference.chained
         # Checks other results of the fused program for the last case; None if outputs are not checked.
-        self.judge_results: Callable[[Mapping[str, Array]], None] | None = None
+        self.check_results: Callable[[Mapping[str, Array]], None] | None = None
         # Tensors of this case that depend on an overflow in the unfused program -> the node that overflows.
-        self._spoilt: dict[str, str] = {}
+        self._overflow_sources: dict[str, str] = {}
         # Integers and booleans of the unfused program, if there is control flow.
         self.choices: dict[str, Array] = {}
         results = {value.name for value in fused.program.outputs} | {value.name for value in fused.outputs}
         self._readers = self.reference.last_readers(results)
-        self._read = {name for node in self.reference.nodes for name in node.inputs}
+        self._read_names = {name for node in self.reference.nodes for name in node.inputs}
 
     @property
-    def refused(self) -> str:
+    def skip_reason(self) -> str:
         """Why the optimised program's kernels are not checked; "" if they are, or if that was not requested."""
         judging = self.kernels or self.flow_kernels
-        return judging.refused if judging else ""
+        return judging.skip_reason if judging else ""
 
     def close(self) -> None:
         """Close the programs compiled for the validation."""
         self.tensors.close()
-        self.against.close()
+        self.oracle.close()
 
     # ---- one case
 
-    def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+    def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Check every node and result of a case, from one run (streamed models run several times).
 
         Errors from the inputs on are first combined as independent, then in other ways if something exceeds its bound.
         """
-        self.runs.begin()
-        self.collected.begin()
-        given = {name: value for name, value in given.items() if name not in self.reference.constants or name in inputs}
-        self._exact = ExactOutputs(self.reference, given)
-        for number, (sampled, runner) in enumerate(self._ways):
+        self.runs.begin_case()
+        self.collected.begin_case()
+        case_inputs = {
+            name: value for name, value in case_inputs.items() if name not in self.reference.constants or name in inputs
+        }
+        self._exact = ExactOutputs(self.reference, case_inputs)
+        for number, (sampled, runner) in enumerate(self._error_models):
             self._is_again, self._chained = number > 0, runner
             if self._is_again:
                 last = dict(self.collected.rows)
-                self.collected.again()
+                self.collected.restart_case()
             try:
-                self._run(inputs, given, case, step, sampled)
+                self._run_once(inputs, case_inputs, case, step, sampled)
             except IndexRangeError as error:  # every program rejects these inputs
-                self.collected.fault(error.node, case, str(error))
+                self.collected.add_fault(error.node, case, str(error))
                 return
-            step = _nothing
+            step = _no_progress
             if self.runs.differing:
                 self.collected.rows = last
                 text = f"{len(self.runs.differing)} tensors have other bits when the program of single nodes runs again"
-                self._find(Finding(DIFFERS, self.runs.differing[0], text, len(self.runs.differing), case))
+                self._add_finding(
+                    Finding(NOT_DETERMINISTIC, self.runs.differing[0], text, len(self.runs.differing), case)
+                )
                 break
-            wrong = self.collected.wrong()
-            apart = self.against.faults.values()  # the reference's errors may be dependent too
-            later = all(row.judged is row.accumulated and (not row.fault or row.fault in apart) for row in wrong)
-            if not wrong or not later:
+            wrong = self.collected.wrong_rows()
+            contradictions = self.oracle.faults.values()  # the reference's errors may be dependent too
+            only_chained_wrong = all(
+                row.judged is row.accumulated and (not row.fault or row.fault in contradictions) for row in wrong
+            )
+            if not wrong or not only_chained_wrong:
                 break
         compare_runs(self, inputs, case)
 
     @property
-    def _ways(self) -> list[tuple[bool, Runner]]:
+    def _error_models(self) -> list[tuple[bool, Runner]]:
         """Ways to combine errors from the inputs on: whether by samples, and the runner."""
-        independent, together = self.reference.chained, self.reference.runner
-        ways = [(False, independent), (True, independent)]
-        if self.types.storage(np.dtype(np.float32)).unit <= _FLOAT32:
-            ways.append((False, together))
-        return [*ways, (False, independent.with_types(independent.types.with_overflow()))]
+        independent, worst_case = self.reference.chained, self.reference.runner
+        models = [(False, independent), (True, independent)]
+        if self.types.storage_type(np.dtype(np.float32)).unit <= _FLOAT32_UNIT:
+            models.append((False, worst_case))
+        return [*models, (False, independent.with_types(independent.types.with_overflow()))]
 
-    def _run(
-        self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
+    def _run_once(
+        self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
     ) -> None:
-        ours = self.runs.stream(inputs, self.reference)
-        if by_parts := isinstance(ours, Windowed):
+        device_tensors = self.runs.stream(inputs, self.reference)
+        if lazy := isinstance(device_tensors, WindowedTensors):
             self._exact = ExactOutputs(self.reference, None)
-        alone = self.alone = Carried(self.reference, self.reference.runner, given, by_parts=by_parts)
-        chain = Carried(self.reference, self._chained, given, sampled, by_parts, alone)
-        drifts = Drifts()
-        self.scales = Scales(self.reference)
-        self._spoilt, self.choices = {}, {}
+        isolated = self.isolated = LiveValues(self.reference, self.reference.runner, case_inputs, lazy=lazy)
+        chained = LiveValues(self.reference, self._chained, case_inputs, sampled, lazy, isolated)
+        propagation = ErrorPropagation()
+        self.scales = OutputScales(self.reference)
+        self._overflow_sources, self.choices = {}, {}
         self._case = case
-        self.against.begin(inputs, given, case, sampled)
+        self.oracle.begin_case(inputs, case_inputs, case, sampled)
         if not self._is_again:
             self._check_indices(inputs, case)
         if self.kernels and not self._is_again:
-            self.kernels.begin(inputs, given, streaming.WINDOW if isinstance(ours, Windowed) else None)
+            self.kernels.begin_case(
+                inputs, case_inputs, streaming.WINDOW_BYTES if isinstance(device_tensors, WindowedTensors) else None
+            )
         step()
         for index, node in enumerate(self.reference.nodes):
-            ours.load(index)
-            if index == 0 or isinstance(ours, Windowed):
-                alone.additions = self.tensors.additions(inputs)
-            alone.stored = {} if self.tensors.single else ours
-            self._node(node, ours, alone, chain, drifts, case)
+            device_tensors.load(index)
+            if index == 0 or isinstance(device_tensors, WindowedTensors):
+                isolated.additions = self.tensors.additions(inputs)
+            isolated.device_results = {} if self.tensors.from_one_run else device_tensors
+            self._check_node(node, device_tensors, isolated, chained, propagation, case)
             if self.options.mode != "isolated":
-                self.scales.follow(node, chain)
+                self.scales.add_node(node, chained)
             for name in self._readers.get(index, ()):
-                for values in (alone, chain, self.against):
+                for values in (isolated, chained, self.oracle):
                     values.forget(name)
-                ours.pop(name, None)
+                device_tensors.pop(name, None)
             step()
         if self.flow_kernels and not self._is_again:
-            self._flow(self.flow_kernels, inputs, ours, case)
+            self._check_control_flow(self.flow_kernels, inputs, device_tensors, case)
         if self.options.mode != "isolated":
-            self._outputs(inputs, ours, chain, drifts, case)
+            self._check_outputs(inputs, device_tensors, chained, propagation, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
         """Check for out-of-range indices that only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
-            self.collected.fault(error.node, case, str(error))
+            self.collected.add_fault(error.node, case, str(error))
 
-    def _evaluated(
-        self, node: ReferenceNode, values: Carried, beside: Mapping[str, Array], case: int
+    def _evaluate(
+        self, node: ReferenceNode, values: LiveValues, device_tensors: Mapping[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
         """Evaluate a node by the rules; return its results, or None and the reason."""
         try:
-            return values.run(node, beside), ""
+            return values.run(node, device_tensors), ""
         except Undecided as error:
-            return None, f"{_UNDECIDED}{error}"
+            return None, f"{_UNDECIDED_PREFIX}{error}"
         except Unproved as error:
             return None, str(error)
         except IndexError as error:
-            self.collected.fault(node.name, case, f"wrong index: {error}")
+            self.collected.add_fault(node.name, case, f"wrong index: {error}")
             return None, f"an index is out of range: {error}"
         except (KeyError, MemoryError) as error:
             return None, f"the reference fails: {type(error).__name__}: {error}"
 
-    def _from_inputs(
-        self, node: ReferenceNode, chain: Carried, packed: dict[str, Array], case: int
+    def _evaluate_chained(
+        self, node: ReferenceNode, chained: LiveValues, packable: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
         """Evaluate a node from the model's inputs on, with the caller's tolerances, or return None and the reason."""
         if self.options.mode == "isolated":
             return None, ""
-        far, note = self._evaluated(node, chain, packed, case)
-        far = far and {
-            name: widened(one, self.options.tolerance(node.name, name), self._chained.types)
-            for name, one in far.items()
+        chained_values, note = self._evaluate(node, chained, packable, case)
+        chained_values = chained_values and {
+            name: widen_error(value, self.options.tolerance(node.name, name), self._chained.types)
+            for name, value in chained_values.items()
         }
-        if not note.startswith(_UNDECIDED):
-            return far, note
+        if not note.startswith(_UNDECIDED_PREFIX):
+            return chained_values, note
         # The chain continues from the device's choice.
-        chain.chosen.update(dict.fromkeys(node.outputs, node.name))
-        return far, ""
+        chained.choice_sources.update(dict.fromkeys(node.outputs, node.name))
+        return chained_values, ""
 
-    def _node(
-        self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, chain: Carried, drifts: Drifts, case: int
+    def _check_node(
+        self,
+        node: ReferenceNode,
+        device_tensors: dict[str, Array],
+        isolated: LiveValues,
+        chained: LiveValues,
+        propagation: ErrorPropagation,
+        case: int,
     ) -> None:
         # Streamed tensors are kept in compact form.
-        packed = ours if isinstance(ours, Windowed) and not self.against.reads_values else {}
-        local, kernels = self._judge_alone(node, ours, alone, packed, case)
-        known = self._local[node.name]
-        missing = chain.missing(node)
-        far, far_note = self._from_inputs(node, chain, packed, case)
-        if (far is None and far_note) or not known.evaluated:
+        packable = (
+            device_tensors if isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values else {}
+        )
+        isolated_results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
+        isolated_check = self._isolated_checks[node.name]
+        missing = chained.unproved_inputs(node)
+        chained_values, chained_note = self._evaluate_chained(node, chained, packable, case)
+        if (chained_values is None and chained_note) or not isolated_check.is_covered:
             missing = (*missing, node.name)
-        chain.follow(node)
-        if text := chain.decides(node, far):
-            self._find(Finding("undecided decisions", node.name, text, case=case))
+        chained.track_device_values(node)
+        if text := chained.describe_choice(node, chained_values):
+            self._add_finding(Finding("undecided decisions", node.name, text, case=case))
         for name in node.outputs:
-            self._keep_values(node, name, ours, (alone, chain), (local, far))
+            self._store_values(node, name, device_tensors, (isolated, chained), (isolated_results, chained_values))
             if missing:
-                chain.unproved[name] = missing
-            if spoilt := next((self._spoilt[one] for one in node.inputs if one in self._spoilt), ""):
-                self._spoilt[name] = spoilt
-            if name in ours:
-                shown = self.against.far(name, (far or {}).get(name), name in chain.chosen)
-                reason = known.notes[name] or far_note or self.against.notes.get(name, "")
-                self._judge(node, name, ours[name], known.deviations[name], shown, reason)
-                self._compare(node.name, name, ours[name], case)
-                if far is not None and isinstance(far.get(name), Bounded):
-                    self._drift(node, name, ours[name], far[name], drifts, case)
-                if self.flow_kernels and not is_float(ours[name].dtype):
-                    self.choices[name] = ours[name]
-            elif (
-                self.tensors.absent
-                and not self._is_again
-                and name in self._read
-                and isinstance(made := (local or far or {}).get(name), Bounded)
+                chained.unproved[name] = missing
+            if overflow_source := next(
+                (
+                    self._overflow_sources[input_name]
+                    for input_name in node.inputs
+                    if input_name in self._overflow_sources
+                ),
+                "",
             ):
-                row = row_of(node, name, made.value, case)
-                self._keep(row._replace(note=self.tensors.absent, waived=True), fixed=True)
+                self._overflow_sources[name] = overflow_source
+            if name in device_tensors:
+                expected = self.oracle.chained_expectation(
+                    name, (chained_values or {}).get(name), name in chained.choice_sources
+                )
+                reason = isolated_check.notes[name] or chained_note or self.oracle.notes.get(name, "")
+                self._add_node_row(node, name, device_tensors[name], isolated_check.deviations[name], expected, reason)
+                self._compare_with_other_run(node.name, name, device_tensors[name], case)
+                if chained_values is not None and isinstance(chained_values.get(name), Bounded):
+                    self._record_propagation(node, name, device_tensors[name], chained_values[name], propagation, case)
+                if self.flow_kernels and not is_float(device_tensors[name].dtype):
+                    self.choices[name] = device_tensors[name]
+            elif (
+                self.tensors.missing_note
+                and not self._is_again
+                and name in self._read_names
+                and isinstance(value := (isolated_results or chained_values or {}).get(name), Bounded)
+            ):
+                row = make_unchecked_row(node, name, value.value, case)
+                self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
         for row in kernels:
-            self._keep(row, fixed=True)
+            self._add_row(row, fixed=True)
 
-    def _judge_alone(
-        self, node: ReferenceNode, ours: dict[str, Array], alone: Carried, packed: dict[str, Array], case: int
+    def _check_isolated(
+        self,
+        node: ReferenceNode,
+        device_tensors: dict[str, Array],
+        isolated: LiveValues,
+        packable: dict[str, Array],
+        case: int,
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
         """Check a node on the device's inputs. Return the rules' results and the rows of kernels that end there."""
         if self._is_again:
-            self.against.follow(node)
+            self.oracle.follow_node(node)
             return None, []
-        local, note = (None, "") if self.options.mode == "chained" else self._evaluated(node, alone, packed, case)
-        for one in self.ranges.of_node(node, alone, local or {}, ours):
-            self._find(one._replace(case=case), fixed=True)
-        given = alone.of(node) if local is not None and self.against.reads_values else {}
-        expected = self.against.node(node, given, local)
-        near = {
-            name: self._near(node, name, ours[name], (expected or {}).get(name))
+        results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable, case)
+        for value in self.ranges.of_node(node, isolated, results or {}, device_tensors):
+            self._add_finding(value._replace(case=case), fixed=True)
+        inputs = isolated.inputs_of(node) if results is not None and self.oracle.has_own_values else {}
+        expected = self.oracle.node_expectation(node, inputs, results)
+        deviations = {
+            name: self._compare_isolated(node, name, device_tensors[name], (expected or {}).get(name))
             for name in node.outputs
-            if name in ours
+            if name in device_tensors
         }
-        notes = {name: note or self.against.notes.get(name, "") for name in near}
-        faults = {name: self.against.faults[name] for name in near if name in self.against.faults}
-        self._local[node.name] = _Local(local is not None or not note, near, notes, faults)
-        referred = expected if self.against.reads_values else None
+        notes = {name: note or self.oracle.notes.get(name, "") for name in deviations}
+        faults = {name: self.oracle.faults[name] for name in deviations if name in self.oracle.faults}
+        self._isolated_checks[node.name] = _IsolatedCheck(results is not None or not note, deviations, notes, faults)
+        oracle_results = expected if self.oracle.has_own_values else None
         del expected  # frees unread values below
-        if packed and local is not None and not node.folded:  # free unread values before creating new ones
-            local = {name: self._left_of(node, name, one, name in ours) for name, one in local.items()}
-        kernels = self._kernels(node, ours, local if referred is None else referred, case)
-        if packed and self.options.mode == "both" and local is not None and not node.folded:
-            local = {name: None if name in ours else one for name, one in local.items()}
-        return local, kernels
+        if packable and results is not None and not node.is_folded:  # free unread values before creating new ones
+            results = {
+                name: self._needed_part(node, name, value, name in device_tensors) for name, value in results.items()
+            }
+        kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results, case)
+        if packable and self.options.mode == "both" and results is not None and not node.is_folded:
+            results = {name: None if name in device_tensors else value for name, value in results.items()}
+        return results, kernels
 
-    def _left_of(self, node: ReferenceNode, name: str, value: Value, is_judged: bool) -> Value:
+    def _needed_part(self, node: ReferenceNode, name: str, value: Value, is_checked: bool) -> Value:
         """Return the part of a checked value that later steps read: all of it, or only its type."""
-        if not is_judged or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads(node, name)):
+        if not is_checked or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads_value(node, name)):
             return value
         return Bounded(np.zeros(0), None, value.dtype)
 
-    def _near(self, node: ReferenceNode, name: str, actual: Array, expected: Value) -> Deviation | None:
-        types = self.reference.runner.types.at(node.precision)
-        return self._deviation(node, actual, expected, types, self.options.tolerance(node.name, name))
+    def _compare_isolated(self, node: ReferenceNode, name: str, actual: Array, expected: Value) -> Deviation | None:
+        types = self.reference.runner.types.at_precision(node.precision)
+        return self._compare(node, actual, expected, types, self.options.tolerance(node.name, name))
 
-    def _kernels(
-        self, node: ReferenceNode, ours: dict[str, Array], local: dict[str, Value] | None, case: int
+    def _check_kernels(
+        self,
+        node: ReferenceNode,
+        device_tensors: dict[str, Array],
+        isolated_results: dict[str, Value] | None,
+        case: int,
     ) -> list[ValidationRow]:
         """Check the optimised program's stored tensors for this node's results."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
-        judged = self.kernels.judged(node, ours, local, tolerances, self.alone.additions.get(node.name, 0))
-        return [self._kernel_row(node, one, case) for one in judged]
+        checks = self.kernels.check_kernels(
+            node, device_tensors, isolated_results, tolerances, self.isolated.additions.get(node.name, 0)
+        )
+        return [self._kernel_row(node, check, case) for check in checks]
 
-    def _kernel_row(self, node: ReferenceNode, one: Judged, case: int) -> ValidationRow:
-        row = row_of(node, one.name, one.stored.array, case)
-        waived = self.options.allows(one.name) or (bool(one.unproved) and all(map(self._allows_node, one.unproved)))
-        note = one.note or (self.against.notes.get(one.name, "") if one.members == (node.name,) else "")
-        row = row._replace(local=one.deviation, note=note, unproved=one.unproved, waived=waived, fault=one.fault)
-        row = row._replace(program="kernels", members=one.members, kernel=one.stored.kernel)
-        return row._replace(statistics=one.statistics)
+    def _kernel_row(self, node: ReferenceNode, check: KernelCheck, case: int) -> ValidationRow:
+        row = make_unchecked_row(node, check.name, check.stored.array, case)
+        waived = self.options.allows(check.name) or (
+            bool(check.unproved) and all(map(self._allows_node, check.unproved))
+        )
+        note = check.note or (self.oracle.notes.get(check.name, "") if check.members == (node.name,) else "")
+        row = row._replace(local=check.deviation, note=note, unproved=check.unproved, waived=waived, fault=check.fault)
+        row = row._replace(program="kernels", members=check.members, kernel=check.stored.kernel)
+        return row._replace(statistics=check.statistics)
 
-    def _flow(self, kernels: FlowKernels, inputs: dict[str, Array], ours: Held, case: int) -> None:
+    def _check_control_flow(
+        self, kernels: ControlFlowKernels, inputs: dict[str, Array], device_tensors: TensorMap, case: int
+    ) -> None:
         """Check the optimised program's stored tensors, if it has control flow."""
-        if isinstance(ours, Windowed):
-            kernels.refuse("the tensors are too many to be on the host at once")
+        if isinstance(device_tensors, WindowedTensors):
+            kernels.skip_case("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
         tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
-        for one in kernels.judged(inputs, self.choices, tolerances, self.tensors.loop_timeout):
-            row = self._kernel_row(one.owner, one.shown, case)
-            if self.against.reads_values and not row.note:
-                row = row._replace(note=f"by the rules, not by {self.against.name}: the program has control flow")
-            waived = self.options.allows(one.owner.op, one.owner.operator, one.owner.name)
-            self._keep(one.placed(row, waived), fixed=True)
+        for check in kernels.check_kernels(inputs, self.choices, tolerances, self.tensors.loop_timeout):
+            row = self._kernel_row(check.owner, check.attributed_check, case)
+            if self.oracle.has_own_values and not row.note:
+                row = row._replace(note=f"by the rules, not by {self.oracle.name}: the program has control flow")
+            waived = self.options.allows(check.owner.op, check.owner.operator, check.owner.name)
+            self._add_row(check.attribute_row(row, waived), fixed=True)
 
-    def _keep_values(
+    def _store_values(
         self,
         node: ReferenceNode,
         name: str,
-        ours: dict[str, Array],
-        carried: tuple[Carried, Carried],
-        expected: _Expected,
+        device_tensors: dict[str, Array],
+        carried: tuple[LiveValues, LiveValues],
+        expected: _ExpectedPair,
     ) -> None:
         """Store later nodes' inputs: alone, the device's values; in the chain, the reference's if available."""
-        (alone, chain), (local, far) = carried, expected
-        far_made, made = (far or {}).get(name), (local or {}).get(name)
-        of_device = None
-        if name in ours:
-            of_device = read(ours[name], self.types.at(node.precision), far_made, isinstance(ours, Windowed))
-        if node.folded and isinstance(made, Bounded):
+        (isolated, chained), (isolated_results, chained_results) = carried, expected
+        chained_value, isolated_value = (chained_results or {}).get(name), (isolated_results or {}).get(name)
+        from_device = None
+        if name in device_tensors:
+            from_device = bounded_device_tensor(
+                device_tensors[name],
+                self.types.at_precision(node.precision),
+                chained_value,
+                isinstance(device_tensors, WindowedTensors),
+            )
+        if node.is_folded and isinstance(isolated_value, Bounded):
             # Folded, possibly without intermediate rounding; later nodes read a constant.
-            types = self.types.at(node.precision)
-            alone.held[name] = folded(ours[name], types) if name in ours else computed_beforehand(made, types)
-        elif of_device is not None:
-            alone.held[name] = of_device
-        elif made is not None or local is not None:
-            alone.held[name] = made
-        if node.folded and isinstance(far_made, Bounded):
-            far_made = computed_beforehand(far_made, self._chained.types.at(node.precision))
-        if found := next((chain.chosen[one] for one in node.inputs if one in chain.chosen), ""):
-            chain.chosen[name] = found
-        if isinstance(far_made, Bounded) and of_device is not None:
-            agreed = decided(far_made, of_device)
-            if agreed is not far_made:
-                chain.chosen.setdefault(name, node.name)
-                chain.open[name] = far_made
-            chain.held[name] = agreed
-        elif far is not None and name in far:
-            chain.held[name] = far_made
-        elif of_device is not None:
-            chain.held[name] = of_device
-            chain.taken[name] = node.name
+            types = self.types.at_precision(node.precision)
+            isolated.values[name] = (
+                bounded_folded_constant(device_tensors[name], types)
+                if name in device_tensors
+                else round_folded_constant(isolated_value, types)
+            )
+        elif from_device is not None:
+            isolated.values[name] = from_device
+        elif isolated_value is not None or isolated_results is not None:
+            isolated.values[name] = isolated_value
+        if node.is_folded and isinstance(chained_value, Bounded):
+            chained_value = round_folded_constant(chained_value, self._chained.types.at_precision(node.precision))
+        if choice_source := next(
+            (chained.choice_sources[input_name] for input_name in node.inputs if input_name in chained.choice_sources),
+            "",
+        ):
+            chained.choice_sources[name] = choice_source
+        if isinstance(chained_value, Bounded) and from_device is not None:
+            settled = adopt_device_choices(chained_value, from_device)
+            if settled is not chained_value:
+                chained.choice_sources.setdefault(name, node.name)
+                chained.undecided_values[name] = chained_value
+            chained.values[name] = settled
+        elif chained_results is not None and name in chained_results:
+            chained.values[name] = chained_value
+        elif from_device is not None:
+            chained.values[name] = from_device
+            chained.device_sources[name] = node.name
 
-    def _judge(
-        self, node: ReferenceNode, name: str, actual: Array, near: Deviation | None, far: Value, note: str
+    def _add_node_row(
+        self,
+        node: ReferenceNode,
+        name: str,
+        actual: Array,
+        isolated_deviation: Deviation | None,
+        chained_value: Value,
+        note: str,
     ) -> None:
-        row = row_of(node, name, actual, self._case)
+        row = make_unchecked_row(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
-        total = self._deviation(node, actual, far, self._chained.types.at(node.precision), allowed)
-        if self.options.mode == "both" and near is None:
-            total = None  # checked on its own or not at all
+        chained_deviation = self._compare(
+            node, actual, chained_value, self._chained.types.at_precision(node.precision), allowed
+        )
+        if self.options.mode == "both" and isolated_deviation is None:
+            chained_deviation = None  # checked on its own or not at all
             note = note or "the reference has no such value"
-        if self.options.mode == "chained" and total is not None and not total.ok and name in self._spoilt:
+        if (
+            self.options.mode == "chained"
+            and chained_deviation is not None
+            and not chained_deviation.ok
+            and name in self._overflow_sources
+        ):
             # Only the unfused program is sure to store that number, and no caller runs it; the outputs show its effect.
-            total = None
-            note = f"rests on node '{self._spoilt[name]}', which overflows"
+            chained_deviation = None
+            note = f"rests on node '{self._overflow_sources[name]}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
-        if near is None and total is None:
+        if isolated_deviation is None and chained_deviation is None:
             row = row._replace(unproved=(node.name,))
-        like = statistics(actual, far)
-        known = self._local.get(node.name)
-        fault = (known.faults.get(name, "") if known else "") or self.against.faults.get(name, "")
-        row = row._replace(note=note, fault=fault, waived=waived, statistics=like)
-        self._keep(row._replace(local=near, accumulated=total, given=allowed is not None))
+        tensor_statistics = statistics(actual, chained_value)
+        isolated_check = self._isolated_checks.get(node.name)
+        fault = (isolated_check.faults.get(name, "") if isolated_check else "") or self.oracle.faults.get(name, "")
+        row = row._replace(note=note, fault=fault, waived=waived, statistics=tensor_statistics)
+        self._add_row(
+            row._replace(local=isolated_deviation, accumulated=chained_deviation, has_tolerance=allowed is not None)
+        )
 
-    def _deviation(
-        self, node: ReferenceNode, actual: Array, expected: Value, types: Types, allowed: float | None
+    def _compare(
+        self, node: ReferenceNode, actual: Array, expected: Value, types: ProgramTypes, allowed: float | None
     ) -> Deviation | None:
         if not isinstance(expected, Bounded):
             return None
-        return node_deviation(node.op, actual, expected, types, allowed)
+        return compare_node_output(node.op, actual, expected, types, allowed)
 
-    def _drift(self, node: ReferenceNode, name: str, actual: Array, expected: Value, drifts: Drifts, case: int) -> None:
+    def _record_propagation(
+        self, node: ReferenceNode, name: str, actual: Array, expected: Value, propagation: ErrorPropagation, case: int
+    ) -> None:
         assert isinstance(expected, Bounded)
-        types = self.types.at(node.precision)
-        drifts.add(node, name, actual, expected, types)
-        if found := overflow_of(node.name, actual, expected, types, self.fused.precision):
-            self._find(found._replace(case=case))
-            if not self.tensors.single:
-                self._spoilt.setdefault(name, node.name)
+        types = self.types.at_precision(node.precision)
+        propagation.add(node, name, actual, expected, types)
+        if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
+            self._add_finding(overflow._replace(case=case))
+            if not self.tensors.from_one_run:
+                self._overflow_sources.setdefault(name, node.name)
 
-    def _compare(self, node: str, name: str, array: Array, case: int) -> None:
-        if not self._is_again and (finding := self.against.compared(node, name, array, case)):
-            self._find(finding, fixed=True)
+    def _compare_with_other_run(self, node: str, name: str, array: Array, case: int) -> None:
+        if not self._is_again and (finding := self.oracle.compare_bits(node, name, array, case)):
+            self._add_finding(finding, fixed=True)
 
     # ---- outputs
 
-    def _outputs(
-        self, inputs: dict[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
+    def _check_outputs(
+        self,
+        inputs: dict[str, Array],
+        device_tensors: dict[str, Array],
+        chained: LiveValues,
+        propagation: ErrorPropagation,
+        case: int,
     ) -> None:
         try:
             results = self.runs.results(inputs)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
-        self.judge_results = lambda made: self._results(self.reference.texts(made), ours, chain, drifts, case)
-        self.judge_results(results)
-        for row in empty_case(results, case, self.options):
-            self._keep(row)
+        self.check_results = lambda rerun: self._check_results(
+            self.reference.decode_strings(rerun), device_tensors, chained, propagation, case
+        )
+        self.check_results(results)
+        for row in empty_case_rows(results, case, self.options):
+            self._add_row(row)
 
-    def _results(
-        self, results: Mapping[str, Array], ours: dict[str, Array], chain: Carried, drifts: Drifts, case: int
+    def _check_results(
+        self,
+        results: Mapping[str, Array],
+        device_tensors: dict[str, Array],
+        chained: LiveValues,
+        propagation: ErrorPropagation,
+        case: int,
     ) -> None:
-        expected = {**packed_parts(self.fused, chain), **chain.known(), **chain.open}
+        expected = {**packed_output_values(self.fused, chained), **chained.live_values(), **chained.undecided_values}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
-                value = chain[name]
-            value = self.against.far(name, None if name in chain.taken else value, name in chain.chosen)
-            self._compare(name, "", result, case)
-            self._output(name, result, value, chain, drifts)
+                value = chained[name]
+            value = self.oracle.chained_expectation(
+                name, None if name in chained.device_sources else value, name in chained.choice_sources
+            )
+            self._compare_with_other_run(name, "", result, case)
+            self._check_output(name, result, value, chained, propagation)
 
-    def _output(self, name: str, result: Array, expected: Value, chain: Carried, drifts: Drifts) -> None:
-        row = ValidationRow(name, "output", name, name_of(result.dtype), result.shape, self._case, None, None)
+    def _check_output(
+        self, name: str, result: Array, expected: Value, chained: LiveValues, propagation: ErrorPropagation
+    ) -> None:
+        row = ValidationRow(name, "output", name, dtype_name(result.dtype), result.shape, self._case, None, None)
         row = row._replace(program="outputs", statistics=statistics(result, expected))
-        missing = chain.unproved.get(name, ())
+        missing = chained.unproved.get(name, ())
         if not isinstance(expected, Bounded):
-            missing = missing or tuple({chain.taken[name]} if name in chain.taken else ())
-            note = rests_on(missing) or "the reference has no such value"
-            self._keep(row._replace(note=note, unproved=missing, waived=self._waives(name, missing)))
+            missing = missing or tuple({chained.device_sources[name]} if name in chained.device_sources else ())
+            note = describe_unproved_nodes(missing) or "the reference has no such value"
+            self._add_row(row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
-        total = judged(result, expected, self.reference.types_of(name, self._chained.types), allowed)
+        chained_deviation = compare_tensor(
+            result, expected, self.reference.types_of(name, self._chained.types), allowed
+        )
         derived = allowed is None  # the caller's tolerance is not adjusted
-        if derived and not total.ok and not total.kind and name in chain.chosen:
-            missing = (*missing, chain.chosen[name])  # the fused program may have chosen differently
-        waived, note = self._waives(name, missing), rests_on(missing)
-        if not total.ok and missing and not total.kind:  # unproved nodes before it may explain the error
-            if name in chain.chosen:
-                note = f"rests on a choice of node '{chain.chosen[name]}' that rounding may turn"
-            total = total._replace(allowed=np.inf, undecided=total.elements)
-        row = row._replace(accumulated=total, note=note, unproved=missing, waived=waived)
-        limit, scale = self.options.accuracy_limit(name, self.types.precision), self.scales.of.get(name)
-        is_exact = not self.against.reads_values and name not in chain.chosen
+        if derived and not chained_deviation.ok and not chained_deviation.kind and name in chained.choice_sources:
+            missing = (*missing, chained.choice_sources[name])  # the fused program may have chosen differently
+        waived, note = self._is_output_waived(name, missing), describe_unproved_nodes(missing)
+        if (
+            not chained_deviation.ok and missing and not chained_deviation.kind
+        ):  # unproved nodes before it may explain the error
+            if name in chained.choice_sources:
+                note = f"rests on a choice of node '{chained.choice_sources[name]}' that rounding may turn"
+            chained_deviation = chained_deviation._replace(allowed=np.inf, undecided=chained_deviation.elements)
+        row = row._replace(accumulated=chained_deviation, note=note, unproved=missing, waived=waived)
+        limit, scale = self.options.accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
+        is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
         above = self._exact.inaccuracy(name, result, expected, limit, scale, is_exact)
-        self._keep(row.with_accuracy(above, self.options.allows_ill(name)))
-        self._explain(name, expected, drifts, self._case)
+        self._add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
+        self._find_causes(name, expected, propagation, self._case)
 
-    def _waives(self, output: str, missing: tuple[str, ...]) -> bool:
-        return self.options.allows(output) or (bool(missing) and all(self._allows_node(one) for one in missing))
+    def _is_output_waived(self, output: str, missing: tuple[str, ...]) -> bool:
+        return self.options.allows(output) or (
+            bool(missing) and all(self._allows_node(node_name) for node_name in missing)
+        )
 
     def _allows_node(self, name: str) -> bool:
         node = self.nodes[name]
         return self.options.allows(node.op, node.operator, node.name, *node.outputs)
 
-    def _explain(self, name: str, expected: Bounded, drifts: Drifts, case: int) -> None:
-        unit = self.types.storage(expected.dtype).unit if expected.is_float else 0.0
+    def _find_causes(self, name: str, expected: Bounded, propagation: ErrorPropagation, case: int) -> None:
+        unit = self.types.storage_type(expected.dtype).unit if expected.is_float else 0.0
         for finding in (
-            *drifts.findings(name, case, unit),
-            *ill_conditioned(name, expected, self.scales.of.get(name), case),
+            *propagation.findings(name, case, unit),
+            *find_ill_conditioned(name, expected, self.scales.by_name.get(name), case),
         ):
-            self._find(finding)
+            self._add_finding(finding)
 
-    def _find(self, finding: Finding, fixed: bool = False) -> None:
-        self.collected.find(finding, fixed)
+    def _add_finding(self, finding: Finding, fixed: bool = False) -> None:
+        self.collected.add_finding(finding, fixed)
 
-    def _keep(self, row: ValidationRow, fixed: bool = False) -> None:
-        self.collected.keep(row, fixed)
+    def _add_row(self, row: ValidationRow, fixed: bool = False) -> None:
+        self.collected.add_row(row, fixed)
 
 
-def _nothing() -> None:
+def _no_progress() -> None:
     """No-op progress step for a repeated check."""

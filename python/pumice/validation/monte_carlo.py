@@ -16,114 +16,118 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
+from .bounds.alternatives import Alternatives
 from .bounds.bounded import Bounded
+from .bounds.float_types import FloatType, ProgramTypes
 from .bounds.registry import Unproved, Value
 from .bounds.rule_runner import Runner
-from .bounds.alternatives import Sides
-from .bounds.float_types import FloatType, Types
 from .reference import ReferenceNode
 
-COUNT = 8  # number of samples
-_POOLED = 32  # minimum elements per slice for a slice-wise deviation, which is then estimated from 256 values
+NUM_SAMPLES = 8  # number of samples
+_MIN_SLICE_ELEMENTS = (
+    32  # minimum elements per slice for a slice-wise deviation, which is then estimated from 256 values
+)
 
 
-class Samples:
-    """`COUNT` alternative values of each tensor of a case, by name."""
+class MonteCarloSamples:
+    """`NUM_SAMPLES` alternative values of each tensor of a case, by name."""
 
     def __init__(self) -> None:
-        self._of: dict[str, list[Array]] = {}
+        self._by_name: dict[str, list[Array]] = {}
         self._runners: dict[Runner, Runner] = {}
 
-    def copy(self) -> Samples:
+    def copy(self) -> MonteCarloSamples:
         """Return a copy, to continue along another path."""
-        made = Samples()
-        made._of, made._runners = dict(self._of), self._runners
-        return made
+        copied = MonteCarloSamples()
+        copied._by_name, copied._runners = dict(self._by_name), self._runners
+        return copied
 
-    def begin(self, given: Mapping[str, Value], types: Types) -> None:
+    def add_inputs(self, case_inputs: Mapping[str, Value], types: ProgramTypes) -> None:
         """Add the model's inputs; a whole input is either exact or rounded to storage."""
-        for name, value in given.items():
+        for name, value in case_inputs.items():
             if isinstance(value, Bounded) and value.is_float and value.error is not None:
-                self._of[name] = _either(name, value, types.storage(value.dtype))
+                self._by_name[name] = _exact_or_rounded(name, value, types.storage_type(value.dtype))
 
     def pop(self, name: str) -> None:
         """Drop a tensor after its last reader."""
-        self._of.pop(name, None)
+        self._by_name.pop(name, None)
 
     def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: Runner) -> dict[str, Value]:
         """Evaluate a node and widen its errors to those of the samples. Raise whatever the node raises.
 
         Inputs without samples (sequences, tensors taken from the device) contribute independent errors.
         """
-        made = node.run(values, runner)
-        found: dict[str, list[Array]] = {
+        results = node.run(values, runner)
+        differences: dict[str, list[Array]] = {
             name: []
-            for name, one in made.items()
-            if isinstance(one, Bounded) and one.is_float and one.size and one.error is not None
+            for name, sampled in results.items()
+            if isinstance(sampled, Bounded) and sampled.is_float and sampled.size and sampled.error is not None
         }
-        types = runner.at(node.precision).types
+        types = runner.at_precision(node.precision).types
         inputs = {name: self._inputs(name, value, types) for name, value in values.items()}
-        own: dict[str, _Own | None] = {}  # the node's own roundings, computed for the first sample
-        for index in range(COUNT if found else 0):
-            using = self._values_of(runner) if index else runner
+        roundings: dict[str, _RandomRounding | None] = {}  # the node's own roundings, computed for the first sample
+        for index in range(NUM_SAMPLES if differences else 0):
+            sample_runner = self._runner_without_errors(runner) if index else runner
             try:
-                sample = node.run({name: several[index] for name, several in inputs.items()}, using)
+                sample = node.run({name: samples[index] for name, samples in inputs.items()}, sample_runner)
             except (Unproved, IndexError, KeyError, MemoryError):
-                return made
-            for name in found:
-                value, one = made[name], sample.get(name)
+                return results
+            for name in differences:
+                value, sampled = results[name], sample.get(name)
                 assert isinstance(value, Bounded)
-                if not isinstance(one, Bounded) or one.shape != value.shape:
-                    return made
+                if not isinstance(sampled, Bounded) or sampled.shape != value.shape:
+                    return results
                 if not index:
-                    own[name] = _own(name, value, one)
-                found[name].append(_moved(value, one, own[name], index))
-        for name, moved in found.items():
-            one = made[name]
-            assert isinstance(one, Bounded)
-            widened = _widened(one.errors(), moved)
-            kept = Bounded(one.value, widened, one.dtype, one.stored, one.constant)
-            made[name] = kept.with_sides(_sides(one, widened)).with_unrounded(one.unrounded)
+                    roundings[name] = _random_rounding(name, value, sampled)
+                differences[name].append(_sample_difference(value, sampled, roundings[name], index))
+        for name, node_differences in differences.items():
+            sampled = results[name]
+            assert isinstance(sampled, Bounded)
+            errors = _widen_errors(sampled.errors(), node_differences)
+            widened_value = Bounded(sampled.value, errors, sampled.dtype, sampled.stored, sampled.constant)
+            results[name] = widened_value.with_alternatives(_scale_alternatives(sampled, errors)).with_exact_sums(
+                sampled.exact_sums
+            )
             with np.errstate(all="ignore"):
-                self._of[name] = [one.value + each for each in moved]
-        return made
+                self._by_name[name] = [sampled.value + difference for difference in node_differences]
+        return results
 
-    def _values_of(self, runner: Runner) -> Runner:
+    def _runner_without_errors(self, runner: Runner) -> Runner:
         if runner not in self._runners:
-            self._runners[runner] = runner.with_types(runner.types.for_values())
+            self._runners[runner] = runner.with_types(runner.types.without_errors())
         return self._runners[runner]
 
-    def _inputs(self, name: str, value: Value, types: Types) -> list[Value]:
+    def _inputs(self, name: str, value: Value, types: ProgramTypes) -> list[Value]:
         """Return a node's input for each sample. Constants get an error array of zeros, so that rules round them like
         kernels.
         """
         if not isinstance(value, Bounded) or not value.is_float or value.error is None:
-            return [value] * COUNT
-        arrays = self._of.get(name)
+            return [value] * NUM_SAMPLES
+        arrays = self._by_name.get(name)
         if arrays is None and not value.constant:
-            return [value] * COUNT
+            return [value] * NUM_SAMPLES
         if arrays is None:
-            arrays = _either(name, value, types.constant(value.dtype))
+            arrays = _exact_or_rounded(name, value, types.constant_type(value.dtype))
         error = np.zeros(value.shape) if value.constant else None
-        return [Bounded(one, error, value.dtype, value.stored, value.constant) for one in arrays]
+        return [Bounded(array, error, value.dtype, value.stored, value.constant) for array in arrays]
 
 
-def _either(name: str, value: Bounded, kept: FloatType) -> list[Array]:
+def _exact_or_rounded(name: str, value: Bounded, storage: FloatType) -> list[Array]:
     """Return samples of a tensor, half exact and half rounded: a kernel does one or the other for the whole tensor."""
-    rounded = kept.rounded(value.value)
+    rounded = storage.rounded(value.value)
     rounded = np.where(np.isfinite(rounded), rounded, value.value)
-    order = np.random.default_rng(zlib.crc32(name.encode())).permutation(COUNT)
-    return [rounded if place < COUNT // 2 else value.value for place in order]
+    order = np.random.default_rng(zlib.crc32(name.encode())).permutation(NUM_SAMPLES)
+    return [rounded if position < NUM_SAMPLES // 2 else value.value for position in order]
 
 
-class _Own(NamedTuple):
+class _RandomRounding(NamedTuple):
     """A node's own roundings: their size, and random sign bits per element, one for each sample."""
 
     error: Array
     signs: Array
 
 
-def _own(name: str, value: Bounded, sample: Bounded) -> _Own | None:
+def _random_rounding(name: str, value: Bounded, sample: Bounded) -> _RandomRounding | None:
     """Return a node's own roundings of an output; None for constants, which are rounded on reading.
 
     Equal values in a tensor round alike.
@@ -137,47 +141,54 @@ def _own(name: str, value: Bounded, sample: Bounded) -> _Own | None:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64 finalizer
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     signs = np.asarray(mixed ^ (mixed >> np.uint64(31))).reshape(value.shape)
-    return _Own(np.where(np.isfinite(sample.error), sample.error, 0.0), signs)
+    return _RandomRounding(np.where(np.isfinite(sample.error), sample.error, 0.0), signs)
 
 
-def _moved(value: Bounded, sample: Bounded, own: _Own | None, index: int) -> Array:
+def _sample_difference(value: Bounded, sample: Bounded, rounding: _RandomRounding | None, index: int) -> Array:
     """Return the sample's difference from the value, including the node's own roundings; 0 if it is not finite."""
     with np.errstate(all="ignore"):
-        moved = sample.value - value.value
-        if own is not None:
-            moved = moved + np.where((own.signs >> np.uint64(index)) & np.uint64(1), own.error, -own.error)
-    return np.where(np.isfinite(moved), moved, 0.0)
+        difference = sample.value - value.value
+        if rounding is not None:
+            difference = difference + np.where(
+                (rounding.signs >> np.uint64(index)) & np.uint64(1), rounding.error, -rounding.error
+            )
+    return np.where(np.isfinite(difference), difference, 0.0)
 
 
-def _widened(error: Array, moved: list[Array]) -> Array:
+def _widen_errors(error: Array, differences: list[Array]) -> Array:
     """Widen errors to the deviation of an element's samples, and to that of the slices that contain it.
 
     An element has few samples. A slice (channel, row) has enough to estimate the factor by which dependent errors
     exceed independent ones.
     """
     with np.errstate(all="ignore"):
-        seen = np.mean([np.square(one) for one in moved], axis=0)
-        known = np.isfinite(error)
-        ours, theirs = np.where(known, seen, 0.0), np.where(known, np.square(error), 0.0)
-        factor = np.full((1,) * error.ndim, _ratio(ours.sum(), theirs.sum()))
+        sampled = np.mean([np.square(difference) for difference in differences], axis=0)
+        is_finite = np.isfinite(error)
+        sampled_squares, independent_squares = (
+            np.where(is_finite, sampled, 0.0),
+            np.where(is_finite, np.square(error), 0.0),
+        )
+        factor = np.full((1,) * error.ndim, _error_ratio(sampled_squares.sum(), independent_squares.sum()))
         for axis in range(error.ndim):
             others = tuple(i for i in range(error.ndim) if i != axis)
-            if error.shape[axis] > 1 and error.size >= _POOLED * error.shape[axis]:
-                slices = _ratio(ours.sum(others, keepdims=True), theirs.sum(others, keepdims=True))
+            if error.shape[axis] > 1 and error.size >= _MIN_SLICE_ELEMENTS * error.shape[axis]:
+                slices = _error_ratio(
+                    sampled_squares.sum(others, keepdims=True), independent_squares.sum(others, keepdims=True)
+                )
                 factor = np.maximum(factor, slices)
-        return np.asarray(np.maximum(error * np.sqrt(factor), np.sqrt(seen)))
+        return np.asarray(np.maximum(error * np.sqrt(factor), np.sqrt(sampled)))
 
 
-def _sides(value: Bounded, widened: Array) -> Sides | None:
+def _scale_alternatives(value: Bounded, widened: Array) -> Alternatives | None:
     """Return the alternatives with their errors scaled like those of the tensor's decided elements."""
-    if value.sides is None:
+    if value.alternatives is None:
         return None
-    sure = ~value.sides.mask & np.isfinite(value.errors())
-    before, after = (float(np.sum(np.square(one), where=sure)) for one in (value.errors(), widened))
-    factor = float(np.sqrt(_ratio(after, before)))
-    return value.sides.scaled(factor)
+    is_decided = ~value.alternatives.mask & np.isfinite(value.errors())
+    before, after = (float(np.sum(np.square(errors), where=is_decided)) for errors in (value.errors(), widened))
+    factor = float(np.sqrt(_error_ratio(after, before)))
+    return value.alternatives.scale_errors(factor)
 
 
-def _ratio(seen: Any, independent: Any) -> Array:
+def _error_ratio(sampled: Any, independent: Any) -> Array:
     """Return the ratio of sampled to independent squared errors, at least 1."""
-    return np.maximum(np.where(independent > 0, seen / np.where(independent > 0, independent, 1.0), 1.0), 1.0)
+    return np.maximum(np.where(independent > 0, sampled / np.where(independent > 0, independent, 1.0), 1.0), 1.0)

@@ -18,57 +18,64 @@ from ..importer.file.model_file import Folder
 from ..model.precision_policy import Precision
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import given_input
-from .subgraph import Cut
+from .bounds.rule_runner import bounded_input
 from .reference import Reference
+from .subgraph import Subgraph
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
 
-DATA = "test_data_set_0"
+DATA_SET_FOLDER = "test_data_set_0"
 
 
-def expected_results(part: Cut, precision: Precision, kernels: KernelTable | None = None) -> dict[str, Array]:
+def compute_expected_results(
+    subgraph: Subgraph, precision: Precision, kernels: KernelTable | None = None
+) -> dict[str, Array]:
     """Return the reference's results for a subgraph by name, rounded to their types; results without a rule are
     omitted.
     """
-    reference = Reference(part.proto, precision=precision, kernels=kernels)
+    reference = Reference(subgraph.proto, precision=precision, kernels=kernels)
     values: dict[str, Value] = {
-        name: given_input(array, reference.types) for name, array in part.inputs.items() if name
+        name: bounded_input(array, reference.types) for name, array in subgraph.inputs.items() if name
     }
     for name in reference.constants:
-        values.setdefault(name, reference.held(name))
+        values.setdefault(name, reference.get_constant(name))
     for node in reference.nodes:
         try:
             values.update(node.run({name: values[name] for name in node.inputs}, reference.runner))
         except (Undecided, Unproved, KeyError, IndexError):
             continue
-    found = {name: values[name] for name in part.outputs if name in values}
+    outputs = {name: values[name] for name in subgraph.outputs if name in values}
     with np.errstate(all="ignore"):
         return {
-            name: np.asarray(one.value).astype(one.dtype) for name, one in found.items() if isinstance(one, Bounded)
+            name: np.asarray(value.value).astype(value.dtype)
+            for name, value in outputs.items()
+            if isinstance(value, Bounded)
         }
 
 
-def typed(part: Cut, results: Mapping[str, Array]) -> Cut:
+def with_declared_outputs(subgraph: Subgraph, results: Mapping[str, Array]) -> Subgraph:
     """Return the subgraph with its outputs' types and shapes declared."""
-    proto = type(part.proto)()
-    proto.CopyFrom(part.proto)
+    proto = type(subgraph.proto)()
+    proto.CopyFrom(subgraph.proto)
     for value in proto.graph.output:
         if value.name in results:
             array = results[value.name]
             kind = helper.np_dtype_to_tensor_dtype(array.dtype)
             value.CopyFrom(helper.make_tensor_value_info(value.name, kind, array.shape))
-    return Cut(proto, part.inputs)
+    return Subgraph(proto, subgraph.inputs)
 
 
-def files_of(part: Cut, results: Mapping[str, Array]) -> dict[str, bytes]:
+def make_test_files(subgraph: Subgraph, results: Mapping[str, Array]) -> dict[str, bytes]:
     """Return file contents by path in the folder."""
-    files = {"model.onnx": typed(part, results).proto.SerializeToString()}
-    for kind, arrays in (("input", part.inputs), ("output", {n: results[n] for n in part.outputs if n in results})):
+    files = {"model.onnx": with_declared_outputs(subgraph, results).proto.SerializeToString()}
+    for kind, arrays in (
+        ("input", subgraph.inputs),
+        ("output", {n: results[n] for n in subgraph.outputs if n in results}),
+    ):
         for index, (name, array) in enumerate(arrays.items()):
             tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-            files[f"{DATA}/{kind}_{index}.pb"] = tensor.SerializeToString()
+            files[f"{DATA_SET_FOLDER}/{kind}_{index}.pb"] = tensor.SerializeToString()
     return files
 
 
@@ -76,8 +83,8 @@ def check_folder(folder: Folder) -> Path:
     """Return the path of a new or empty folder. Raise InputError for any other folder or a file."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        given = "a folder that holds something" if target.is_dir() else "a file"
-        raise InputError(f"'{target}': expected a new or an empty folder, given {given}")
+        actual = "a folder that holds something" if target.is_dir() else "a file"
+        raise InputError(f"'{target}': expected a new or an empty folder, given {actual}")
     return target
 
 
@@ -88,15 +95,15 @@ def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
     """
     target = check_folder(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         for path, content in files.items():
-            (made / path).parent.mkdir(parents=True, exist_ok=True)
-            (made / path).write_bytes(content)
-        os.chmod(made, 0o777 & ~_umask())
-        os.replace(made, target)
+            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / path).write_bytes(content)
+        os.chmod(temporary, 0o777 & ~_umask())
+        os.replace(temporary, target)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return target
 

@@ -11,7 +11,7 @@ from .reference import Reference
 from .tensor_sources import Subject
 
 
-class Options(NamedTuple):
+class ValidationOptions(NamedTuple):
     """The options of validate."""
 
     tolerances: Mapping[str, float]
@@ -21,15 +21,19 @@ class Options(NamedTuple):
     allows_differences: bool = False  # whether bits may differ between runs
     inputs: str = "device"  # values on which nodes are checked on their own
     accuracy: float | Mapping[str, float] | None = None  # relative limit on outputs; None: the precision's default
-    allowed_ill: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
+    allowed_ill_conditioned: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
 
     def allows(self, *names: str) -> bool:
         """Whether one of the names may be unproved."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
-    def allows_ill(self, output: str) -> bool:
+    def allows_ill_conditioned(self, output: str) -> bool:
         """Whether an output may be ill-conditioned."""
-        return self.allowed_ill if isinstance(self.allowed_ill, bool) else output in self.allowed_ill
+        return (
+            self.allowed_ill_conditioned
+            if isinstance(self.allowed_ill_conditioned, bool)
+            else output in self.allowed_ill_conditioned
+        )
 
     def accuracy_limit(self, output: str, precision: str) -> float | None:
         """Return the relative limit on an output; None if the caller's absolute tolerance replaces it."""
@@ -45,9 +49,9 @@ class Options(NamedTuple):
         return self.tolerances.get(node, self.tolerances.get(output))
 
 
-def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
+def check_accuracy(accuracy: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
     """Return the accuracy limit, or the limits by output. Raise InputError unless all are numbers of at least 0."""
-    limits = dict(given) if isinstance(given, Mapping) else {"": given}
+    limits = dict(accuracy) if isinstance(accuracy, Mapping) else {"": accuracy}
     for name, value in limits.items():
         where = f"accuracy['{name}']" if name else "accuracy"
         if value is None and not name:
@@ -56,40 +60,40 @@ def checked_accuracy(given: float | Mapping[str, float] | None) -> float | dict[
             raise InputError(
                 f"validate: {where}: expected a number of at least 0, relative to the scale, given {value!r}"
             )
-    made = {name: float(value) for name, value in limits.items() if value is not None}
-    return made if isinstance(given, Mapping) else made[""]
+    floats = {name: float(value) for name, value in limits.items() if value is not None}
+    return floats if isinstance(accuracy, Mapping) else floats[""]
 
 
-def check_outputs_are_judged(options: Options) -> None:
+def check_output_limits(options: ValidationOptions) -> None:
     """Raise InputError if limits on outputs are given in a mode that checks no outputs."""
-    for argument, is_given in (
+    for argument, is_set in (
         ("accuracy", options.accuracy is not None),
-        ("allow_ill_conditioned", options.allowed_ill),
+        ("allow_ill_conditioned", options.allowed_ill_conditioned),
     ):
-        if is_given and options.mode == "isolated":
+        if is_set and options.mode == "isolated":
             raise InputError(
                 f"validate: {argument}: mode 'isolated' judges no outputs; expected 'both', 'chained' or 'bisect' with it"
             )
 
 
-def check_names(subject: Subject, reference: Reference, options: Options) -> None:
+def check_names(subject: Subject, reference: Reference, options: ValidationOptions) -> None:
     """Check the names in the options. Raise InputError if the model has no such node or tensor."""
-    known = {value.name for value in (*subject.program.outputs, *subject.outputs)}
+    known_names = {value.name for value in (*subject.program.outputs, *subject.outputs)}
     for node in reference.nodes:
-        known.update((node.name, *node.outputs))
+        known_names.update((node.name, *node.outputs))
     for name in options.tolerances:
-        if name not in known:
+        if name not in known_names:
             raise InputError(f"validate: tolerances: expected nodes and tensors of the model, given '{name}'")
     outputs = {value.name for value in (*subject.program.outputs, *subject.outputs)}
     limits = options.accuracy if isinstance(options.accuracy, Mapping) else ()
-    ill = () if isinstance(options.allowed_ill, bool) else options.allowed_ill
-    for argument, names in (("accuracy", limits), ("allow_ill_conditioned", ill)):
+    ill_conditioned = () if isinstance(options.allowed_ill_conditioned, bool) else options.allowed_ill_conditioned
+    for argument, names in (("accuracy", limits), ("allow_ill_conditioned", ill_conditioned)):
         for name in names:
             if name not in outputs:
                 raise InputError(f"validate: {argument}: expected outputs of the model, given '{name}'")
     allowed = () if isinstance(options.allowed, bool) else options.allowed
     for name in allowed:
-        if name not in known and not _is_operator(name):
+        if name not in known_names and not _is_operator(name):
             raise InputError(f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator")
 
 

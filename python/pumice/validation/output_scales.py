@@ -7,97 +7,101 @@ from typing import Protocol
 import numpy as np
 
 from ..base.element_types import Array
-from .accuracy import magnitudes, sample_scale
+from .accuracy import compute_sample_scale, magnitudes
 from .bounds.bounded import Bounded
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import attributes_of
+from .bounds.rule_runner import parse_attributes
 from .reference import Reference, ReferenceNode
 
-_JOINS = {"Concat", "ScatterElements", "ScatterND", "Where"}
-_MOVES = {
+_JOINING_OPERATORS = {"Concat", "ScatterElements", "ScatterND", "Where"}
+_DATA_MOVEMENT = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "ReverseSequence"),
     *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
 }
-_KEEPS_SCALE = {"Abs", "Cast", "Clip", "Dropout", "Identity", "Neg", "Relu"}
-_MULTIPLIES = {"Div", "Mul"}
+_SCALE_PRESERVING = {"Abs", "Cast", "Clip", "Dropout", "Identity", "Neg", "Relu"}
+_SCALING_OPERATORS = {"Div", "Mul"}
 
 
-class _Values(Protocol):
+class _ValuesByName(Protocol):
     def __getitem__(self, name: str) -> Value: ...
 
 
-class Scales:
-    """Scales of output elements that differ from the sample's scale: `of[name]`.
+class OutputScales:
+    """Scales of output elements that differ from the sample's scale: `by_name[name]`.
 
     These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
-    Call `follow` for each node in order.
+    Call `add_node` for each node in order.
     """
 
     def __init__(self, reference: Reference) -> None:
-        self.of: dict[str, Array] = {}
+        self.by_name: dict[str, Array] = {}
         self._reference = reference
         self._constants = {
             *reference.constants,
-            *(name for node in reference.nodes if node.folded for name in node.outputs),
+            *(name for node in reference.nodes if node.is_folded for name in node.outputs),
         }
         self._outputs = set(reference.outputs)
-        self._runner = reference.runner.with_types(reference.runner.types.for_values())
-        self._sources = self._tracked(reference)
+        self._runner = reference.runner.with_types(reference.runner.types.without_errors())
+        self._sources = self._find_sources(reference)
 
-    def _tracked(self, reference: Reference) -> set[str]:
+    def _find_sources(self, reference: Reference) -> set[str]:
         """Return the tensors that outputs are concatenated or selected from."""
-        found = set(self._outputs)
-        joins = False
+        tracked = set(self._outputs)
+        has_join = False
         for node in reversed(reference.nodes):
-            if found.isdisjoint(node.outputs) or not self._passes(node):
+            if tracked.isdisjoint(node.outputs) or not self._propagates_scale(node):
                 continue
-            joins = joins or node.op in _JOINS
-            found.update(node.inputs)
-        return found - self._constants if joins else set()
+            has_join = has_join or node.op in _JOINING_OPERATORS
+            tracked.update(node.inputs)
+        return tracked - self._constants if has_join else set()
 
-    def _passes(self, node: ReferenceNode) -> bool:
+    def _propagates_scale(self, node: ReferenceNode) -> bool:
         if node.domain:
             return False
-        if node.op in _MULTIPLIES:
+        if node.op in _SCALING_OPERATORS:
             return any(name in self._constants for name in node.inputs[-1:])
-        return node.op in _JOINS or node.op in _MOVES or node.op in _KEEPS_SCALE
+        return node.op in _JOINING_OPERATORS or node.op in _DATA_MOVEMENT or node.op in _SCALE_PRESERVING
 
-    def follow(self, node: ReferenceNode, values: _Values) -> None:
+    def add_node(self, node: ReferenceNode, values: _ValuesByName) -> None:
         """Add the scales of a node's outputs; `values` has its inputs and outputs."""
-        wanted = [name for name in node.outputs if name in self._sources]
+        output_names = [name for name in node.outputs if name in self._sources]
         is_softmax = node.op == "Softmax" and not node.domain
-        if is_softmax and (wanted or not self._outputs.isdisjoint(node.outputs)):
-            wanted = node.outputs
-        if not wanted or node.folded:
+        if is_softmax and (output_names or not self._outputs.isdisjoint(node.outputs)):
+            output_names = node.outputs
+        if not output_names or node.is_folded:
             return
         try:
             if is_softmax:
-                self.of[node.outputs[0]] = self._softmax_scale(node, values)
-            elif self._passes(node):
-                self.of.update(self._passed(node, values))
+                self.by_name[node.outputs[0]] = self._softmax_scale(node, values)
+            elif self._propagates_scale(node):
+                self.by_name.update(self._propagate_scales(node, values))
             else:
-                for name in wanted:
+                for name in output_names:
                     if isinstance(value := values[name], Bounded) and value.is_float:
-                        self.of[name] = sample_scale(value)
+                        self.by_name[name] = compute_sample_scale(value)
         except (Unproved, Undecided, IndexError, KeyError, MemoryError, ValueError):
             return  # the sample's scale is used instead
 
-    def _softmax_scale(self, node: ReferenceNode, values: _Values) -> Array:
+    def _softmax_scale(self, node: ReferenceNode, values: _ValuesByName) -> Array:
         value = values[node.outputs[0]]
         if not isinstance(value, Bounded):
             raise Unproved("no value")
         old = self._reference.opsets.get("", 1) < 13
-        axis = attributes_of(node.proto).get("axis", 1 if old else -1) % max(value.ndim, 1)
+        axis = parse_attributes(node.proto).get("axis", 1 if old else -1) % max(value.ndim, 1)
         axes = tuple(range(axis, value.ndim)) if old else axis
-        return np.asarray(magnitudes(value.whole().value).max(axes, keepdims=True))
+        return np.asarray(magnitudes(value.materialize().value).max(axes, keepdims=True))
 
-    def _passed(self, node: ReferenceNode, values: _Values) -> dict[str, Array]:
-        given = {name: self._scale_of(name, values[name]) for name in node.inputs}
-        if node.op in _KEEPS_SCALE:
-            first = given[node.inputs[0]]
+    def _propagate_scales(self, node: ReferenceNode, values: _ValuesByName) -> dict[str, Array]:
+        input_scales = {name: self._scale_of(name, values[name]) for name in node.inputs}
+        if node.op in _SCALE_PRESERVING:
+            first = input_scales[node.inputs[0]]
             return {node.outputs[0]: first.value} if isinstance(first, Bounded) else {}
-        made = node.run(given, self._runner)
-        return {name: np.abs(one.value) for name, one in made.items() if isinstance(one, Bounded) and one.is_float}
+        results = node.run(input_scales, self._runner)
+        return {
+            name: np.abs(scale.value)
+            for name, scale in results.items()
+            if isinstance(scale, Bounded) and scale.is_float
+        }
 
     def _scale_of(self, name: str, value: Value) -> Value:
         """Return the scales of a float tensor, or the magnitudes of a constant."""
@@ -105,5 +109,5 @@ class Scales:
             return value
         if name in self._constants:
             return Bounded(magnitudes(value.value), None, value.dtype, constant=True)
-        scale = self.of[name] if name in self.of else sample_scale(value)
+        scale = self.by_name[name] if name in self.by_name else compute_sample_scale(value)
         return Bounded(np.broadcast_to(scale, value.shape), None, value.dtype)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from .bounds.bounded import Bounded
-from .bounds.registry import Value
 from .bounds.float_types import is_float
-from .live_values import Carried, arrays_of
+from .bounds.registry import Value
+from .live_values import LiveValues, to_declared_arrays
 from .tensor_sources import Subject
 
 
-def packed_parts(fused: Subject, chain: Carried) -> dict[str, Value]:
+def packed_output_values(fused: Subject, chain: LiveValues) -> dict[str, Value]:
     """Return the reference's values for the tensors of such outputs, with their errors."""
-    known = chain.known()
+    live_values = chain.live_values()
     tensors = {value.name for value in fused.program.outputs}
-    lists = {value.name: known[value.name] for value in fused.outputs if value.name in known.keys() - tensors}
-    values = fused.packed_outputs({name: arrays_of(one, False) for name, one in lists.items()})
-    errors = fused.packed_outputs({name: arrays_of(one, True) for name, one in lists.items()})
-    made: dict[str, Value] = {}
+    lists = {
+        value.name: live_values[value.name] for value in fused.outputs if value.name in live_values.keys() - tensors
+    }
+    values = fused.packed_outputs({name: to_declared_arrays(value, False) for name, value in lists.items()})
+    errors = fused.packed_outputs({name: to_declared_arrays(value, True) for name, value in lists.items()})
+    expected: dict[str, Value] = {}
     for name, value in values.items():
         source = name.rsplit("/", 1)[0]
         if source in chain.unproved:
             chain.unproved[name] = chain.unproved[source]
-        same = errors[name].shape == value.shape and is_float(value.dtype)
-        error = np.asarray(errors[name], np.float64) if same else None
-        made[name] = Bounded(value, error, value.dtype, stored=True)
-    return made
+        has_error = errors[name].shape == value.shape and is_float(value.dtype)
+        error = np.asarray(errors[name], np.float64) if has_error else None
+        expected[name] = Bounded(value, error, value.dtype, stored=True)
+    return expected

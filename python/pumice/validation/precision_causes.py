@@ -14,8 +14,8 @@ from ..importer.file.recipe import NodeRecipe
 from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
-from .bounds.float_types import FloatType, Types, is_float
-from .error_propagation import relative_error
+from .bounds.float_types import FloatType, ProgramTypes, is_float
+from .error_propagation import compute_relative_error
 from .loop_limits import loop_timeout
 
 OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
@@ -26,15 +26,15 @@ OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "amplified",
     "rounding",
 )
-_AMPLIFIES = 4.0  # reported factor on the relative error
-_MANY_TERMS = 64  # minimum length of a long sum
-_FLUSHED = 0.01  # share of elements that are zero only at low precision
-_CANCELS = 8.0  # reported ratio of a node's input to its output
-_LINEAR = ("Add", "Conv", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum", "Sub", "Sum")
-_FAR = 8  # search depth before an amplifying node
+_MIN_AMPLIFICATION = 4.0  # reported factor on the relative error
+_MIN_LONG_SUM = 64  # minimum length of a long sum
+_MIN_FLUSHED_SHARE = 0.01  # share of elements that are zero only at low precision
+_CANCELLATION_RATIO = 8.0  # reported ratio of a node's input to its output
+_LINEAR_OPERATORS = ("Add", "Conv", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum", "Sub", "Sum")
+_MAX_DISTANCE = 8  # search depth before an amplifying node
 
 
-class Candidate(NamedTuple):
+class Float32Candidate(NamedTuple):
     """A node that may have to stay in float32: name, operator, kind of problem, and a sentence about it."""
 
     node: str
@@ -43,24 +43,24 @@ class Candidate(NamedTuple):
     text: str
 
 
-class _Facts:
+class _NodeMeasurements:
     """Measurements of a node over all cases."""
 
     def __init__(self, node: NodeRecipe) -> None:
         self.node = node
-        self.read = 0.0  # largest input magnitude
-        self.made = 0.0  # largest output magnitude
+        self.input_magnitude = 0.0  # largest input magnitude
+        self.output_magnitude = 0.0  # largest output magnitude
         self.error = 0.0  # relative error at low precision, from the inputs on
-        self.error_before = 0.0
-        self.flushed = 0.0
-        self.terms = 1.0
+        self.input_error = 0.0
+        self.flushed_share = 0.0
+        self.sum_length = 1.0
 
     def gain(self, unit: float) -> float:
         """Return the ratio of the relative error after the node to that before it."""
-        return self.error / max(self.error_before, unit)
+        return self.error / max(self.input_error, unit)
 
 
-def _largest(array: Array) -> float:
+def _largest_magnitude(array: Array) -> float:
     with np.errstate(all="ignore"):
         return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
 
@@ -69,52 +69,52 @@ def _float_arrays(names: Iterable[str], values: Mapping[str, Array]) -> dict[str
     return {name: values[name] for name in names if name in values and is_float(values[name].dtype)}
 
 
-class Causes:
+class PrecisionCauses:
     """A model's nodes, in the order in which to try them in float32."""
 
     def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
         overridable = [value.name for value in model.overridable]
         graph, recipe = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
-        self.type: FloatType = Types(default).storage("float32")
+        self.type: FloatType = ProgramTypes(default).storage_type("float32")
         self._default = default
-        self._shapes = {name: tuple(one.shape) for name, one in recipe.constants.items()}
-        self._facts = {node.name: _Facts(node) for node in recipe.nodes}
-        self._makers = {name: node.name for node in recipe.nodes for name in node.outputs if name}
-        self._places = {node.name: place for place, node in enumerate(recipe.nodes)}
+        self._shapes = {name: tuple(array.shape) for name, array in recipe.constants.items()}
+        self._facts = {node.name: _NodeMeasurements(node) for node in recipe.nodes}
+        self._producers = {name: node.name for node in recipe.nodes for name in node.outputs if name}
+        self._positions = {node.name: position for position, node in enumerate(recipe.nodes)}
         floats: set[str] = set()
         exact = graph.compile(model.context, "fp32", keep_all=True, fuse=False)
-        narrow = graph.compile(model.context, default, keep_all=True, fuse=False)
-        longest = loop_timeout(model.source, model.folder)
+        low_precision = graph.compile(model.context, default, keep_all=True, fuse=False)
+        max_seconds = loop_timeout(model.source, model.folder)
         try:
             for inputs in cases:
-                expected = dict(exact(inputs, loop_timeout=longest))
-                actual = dict(narrow(inputs, loop_timeout=longest))
+                expected = dict(exact(inputs, loop_timeout=max_seconds))
+                actual = dict(low_precision(inputs, loop_timeout=max_seconds))
                 floats.update(_float_arrays(expected, expected))
-                self._enter({**inputs, **expected}, actual)
+                self._measure({**inputs, **expected}, actual)
         finally:
             exact.close()
-            narrow.close()
+            low_precision.close()
         self._nodes = [node for node in recipe.nodes if floats.intersection(node.outputs) or node.subgraphs]
         self.count = len(recipe.nodes)
 
-    def _enter(self, expected: Mapping[str, Array], actual: Mapping[str, Array]) -> None:
+    def _measure(self, expected: Mapping[str, Array], actual: Mapping[str, Array]) -> None:
         errors: dict[str, float] = {}
         for fact in self._facts.values():
             node = fact.node
-            read, made = _float_arrays(node.reads, expected), _float_arrays(node.outputs, expected)
-            fact.read = max([fact.read, *map(_largest, read.values())])
-            fact.error_before = max([fact.error_before, *(errors.get(name, 0.0) for name in read)])
-            fact.terms = max(fact.terms, self._terms(node, expected))
-            for name, array in made.items():
+            inputs, outputs = _float_arrays(node.reads, expected), _float_arrays(node.outputs, expected)
+            fact.input_magnitude = max([fact.input_magnitude, *map(_largest_magnitude, inputs.values())])
+            fact.input_error = max([fact.input_error, *(errors.get(name, 0.0) for name in inputs)])
+            fact.sum_length = max(fact.sum_length, self._count_terms(node, expected))
+            for name, array in outputs.items():
                 if name not in actual or actual[name].shape != array.shape:
                     continue
-                errors[name] = relative_error(actual[name], Bounded(array))
+                errors[name] = compute_relative_error(actual[name], Bounded(array))
                 zeros = (actual[name] == 0) & (array != 0)
-                fact.flushed = max(fact.flushed, float(np.mean(zeros)) if zeros.size else 0.0)
-                fact.made = max(fact.made, _largest(array))
+                fact.flushed_share = max(fact.flushed_share, float(np.mean(zeros)) if zeros.size else 0.0)
+                fact.output_magnitude = max(fact.output_magnitude, _largest_magnitude(array))
                 fact.error = max(fact.error, errors[name])
 
-    def _terms(self, node: NodeRecipe, values: Mapping[str, Array]) -> float:
+    def _count_terms(self, node: NodeRecipe, values: Mapping[str, Array]) -> float:
         """Return the length of a node's sums."""
         first = values.get(node.inputs[0]) if node.inputs else None
         result = values.get(node.outputs[0])
@@ -130,96 +130,109 @@ class Causes:
 
     # ---- problems of a node
 
-    def candidate(self, name: str) -> Candidate:
+    def describe_node(self, name: str) -> Float32Candidate:
         """Return the problem of a node on its own."""
         fact = self._facts[name]
         kind, text = self._kind(fact)
-        return Candidate(name, fact.node.qualified_op, kind, text)
+        return Float32Candidate(name, fact.node.qualified_op, kind, text)
 
-    def _kind(self, fact: _Facts) -> tuple[str, str]:
-        if fact.made > self.type.largest:
-            size = f"{fact.made:,.0f}" if fact.made < 1e12 else f"{fact.made:.3g}"
+    def _kind(self, fact: _NodeMeasurements) -> tuple[str, str]:
+        if fact.output_magnitude > self.type.largest:
+            size = f"{fact.output_magnitude:,.0f}" if fact.output_magnitude < 1e12 else f"{fact.output_magnitude:.3g}"
             ends = f"{self._default} ends at {self.type.largest:,.0f}"
-            if fact.terms >= _MANY_TERMS and fact.read * _CANCELS < fact.made:
-                return LONG_SUM, f"a sum of {fact.terms:.0f} terms reaches {size}; {ends}"
+            if fact.sum_length >= _MIN_LONG_SUM and fact.input_magnitude * _CANCELLATION_RATIO < fact.output_magnitude:
+                return LONG_SUM, f"a sum of {fact.sum_length:.0f} terms reaches {size}; {ends}"
             return OVERFLOW, f"its numbers reach {size}; {ends}"
-        flushed = f"{fact.flushed:.0%} of its elements become zero"
-        if fact.flushed > _FLUSHED and fact.made < self.type.normal:
+        flushed = f"{fact.flushed_share:.0%} of its elements become zero"
+        if fact.flushed_share > _MIN_FLUSHED_SHARE and fact.output_magnitude < self.type.normal:
             return UNDERFLOW, flushed
-        becomes = f"a relative error of {fact.error_before:.2g} becomes {fact.error:.2g}"
-        amplifies = fact.gain(self.type.unit) >= _AMPLIFIES
-        if amplifies and fact.node.op in _LINEAR and fact.made * _CANCELS <= fact.read:
-            return CANCELLATION, f"numbers of {fact.read:.3g} leave {fact.made:.3g}: {becomes}"
-        if fact.flushed > _FLUSHED:
+        becomes = f"a relative error of {fact.input_error:.2g} becomes {fact.error:.2g}"
+        amplifies = fact.gain(self.type.unit) >= _MIN_AMPLIFICATION
+        if (
+            amplifies
+            and fact.node.op in _LINEAR_OPERATORS
+            and fact.output_magnitude * _CANCELLATION_RATIO <= fact.input_magnitude
+        ):
+            return CANCELLATION, f"numbers of {fact.input_magnitude:.3g} leave {fact.output_magnitude:.3g}: {becomes}"
+        if fact.flushed_share > _MIN_FLUSHED_SHARE:
             return UNDERFLOW, flushed
         if amplifies:
-            return AMPLIFIED, f"it reads numbers of {fact.read:.3g}: {becomes}"
+            return AMPLIFIED, f"it reads numbers of {fact.input_magnitude:.3g}: {becomes}"
         return ROUNDING, f"its results are off by {fact.error:.2g} of their largest number"
 
-    def reason(self, name: str) -> Candidate:
+    def find_reason(self, name: str) -> Float32Candidate:
         """Return why a node has to stay in float32: its own problem, or a later node that amplifies its rounding."""
-        own = self.candidate(name)
-        if own.kind != ROUNDING:
-            return own
-        for one, _ in self._behind(name):
-            behind = self.candidate(one)
-            if behind.kind in (OVERFLOW, LONG_SUM):
+        candidate = self.describe_node(name)
+        if candidate.kind != ROUNDING:
+            return candidate
+        for other_name, _ in self._nodes_after(name):
+            later = self.describe_node(other_name)
+            if later.kind in (OVERFLOW, LONG_SUM):
                 continue
-            if behind.kind != ROUNDING:
-                return own._replace(kind=behind.kind, text=f"its rounding reaches node '{one}': {behind.text}")
-        for one, _ in self._before(name):
-            before = self.candidate(one)
-            if before.kind in (OVERFLOW, LONG_SUM):
-                return own._replace(kind=before.kind, text=f"it reads node '{one}': {before.text}")
-        return own
+            if later.kind != ROUNDING:
+                return candidate._replace(
+                    kind=later.kind, text=f"its rounding reaches node '{other_name}': {later.text}"
+                )
+        for other_name, _ in self._nodes_before(name):
+            earlier = self.describe_node(other_name)
+            if earlier.kind in (OVERFLOW, LONG_SUM):
+                return candidate._replace(kind=earlier.kind, text=f"it reads node '{other_name}': {earlier.text}")
+        return candidate
 
-    def _before(self, name: str) -> Iterator[tuple[str, int]]:
+    def _nodes_before(self, name: str) -> Iterator[tuple[str, int]]:
         """Yield the nodes before a node, nearest first, with their distance."""
-        return self._walk(name, lambda node: (self._makers[one] for one in node.reads if one in self._makers))
+        return self._walk(
+            name,
+            lambda node: (self._producers[input_name] for input_name in node.reads if input_name in self._producers),
+        )
 
-    def _behind(self, name: str) -> Iterator[tuple[str, int]]:
+    def _nodes_after(self, name: str) -> Iterator[tuple[str, int]]:
         readers: dict[str, list[str]] = {}
         for fact in self._facts.values():
-            for one in fact.node.reads:
-                readers.setdefault(one, []).append(fact.node.name)
-        return self._walk(name, lambda node: (reader for one in node.outputs for reader in readers.get(one, ())))
+            for value_name in fact.node.reads:
+                readers.setdefault(value_name, []).append(fact.node.name)
+        return self._walk(
+            name, lambda node: (reader for value_name in node.outputs for reader in readers.get(value_name, ()))
+        )
 
-    def _walk(self, name: str, following: Callable[[NodeRecipe], Iterable[str]]) -> Iterator[tuple[str, int]]:
-        seen, waiting = {name}, deque([(name, 0)])
-        while waiting:
-            at, far = waiting.popleft()
-            if far:
-                yield at, far
-            if far == _FAR:
+    def _walk(self, name: str, neighbours: Callable[[NodeRecipe], Iterable[str]]) -> Iterator[tuple[str, int]]:
+        visited, queue = {name}, deque([(name, 0)])
+        while queue:
+            current, distance = queue.popleft()
+            if distance:
+                yield current, distance
+            if distance == _MAX_DISTANCE:
                 continue
-            for one in following(self._facts[at].node):
-                if one not in seen:
-                    seen.add(one)
-                    waiting.append((one, far + 1))
+            for neighbour in neighbours(self._facts[current].node):
+                if neighbour not in visited:
+                    visited.add(neighbour)
+                    queue.append((neighbour, distance + 1))
 
-    def place(self, name: str) -> int:
+    def position_of(self, name: str) -> int:
         """Return a node's position in execution order."""
-        return self._places[name]
+        return self._positions[name]
 
     # ---- order of trials
 
-    def groups(self) -> list[list[str]]:
+    def trial_groups(self) -> list[list[str]]:
         """Return all float nodes in groups: overflows; their readers; amplifiers with their inputs; the rest."""
         names = [node.name for node in self._nodes]
-        known = set(names)
-        kinds = {name: self.candidate(name).kind for name in names}
+        known_names = set(names)
+        kinds = {name: self.describe_node(name).kind for name in names}
         out_of_range = [name for name in names if kinds[name] in (OVERFLOW, LONG_SUM, UNDERFLOW)]
-        readers = [one for name in out_of_range for one, far in self._behind(name) if far == 1]
+        readers = [
+            other_name for name in out_of_range for other_name, distance in self._nodes_after(name) if distance == 1
+        ]
         amplifying = [name for name in names if kinds[name] in (CANCELLATION, AMPLIFIED)]
         amplifying.sort(key=lambda name: (-min(self._facts[name].gain(self.type.unit), 1e30), names.index(name)))
-        before = [[name, *(one for one, _ in self._before(name))] for name in amplifying]
-        depth = max(map(len, before), default=0)
-        turns = [way[i] for i in range(depth) for way in before if i < len(way)]
+        paths = [[name, *(other_name for other_name, _ in self._nodes_before(name))] for name in amplifying]
+        depth = max(map(len, paths), default=0)
+        interleaved = [path[i] for i in range(depth) for path in paths if i < len(path)]
         rest = sorted(names, key=lambda name: -min(self._facts[name].error, 1e30))
-        found: set[str] = set()
+        listed: set[str] = set()
         groups: list[list[str]] = []
-        for group in (out_of_range, readers, turns, rest):
-            own = [name for name in dict.fromkeys(group) if name in known and name not in found]
-            found.update(own)
-            groups.append(own)
+        for group in (out_of_range, readers, interleaved, rest):
+            new_names = [name for name in dict.fromkeys(group) if name in known_names and name not in listed]
+            listed.update(new_names)
+            groups.append(new_names)
         return groups

@@ -13,30 +13,30 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .._pumice import Context, UnsupportedError, sha256
+from ..base.atomic_files import write_text_atomic
 from ..base.element_types import Array
 from ..base.errors import InputError, unsupported_error
-from ..base.atomic_files import write_whole
 from ..base.log import forward_log
-from ..base.printable_text import LONG, plain
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
 from ..base.progress import Progress
 from ..importer.file.model_file import Folder, Source
 from ..importer.load import load_recipe
 from ..model.model import Model
-from ..model.precision_policy import DEFAULT, literal
+from ..model.precision_policy import DEFAULT, escape_literal
 from .bounds.bounded import Bounded
-from .bounds.float_types import Types, is_float
-from .error_propagation import relative_error
-from .user_kernel_rules import kernel_nodes
-from .precision_causes import Candidate, Causes
-from .validate import Case, _by_name
+from .bounds.float_types import ProgramTypes, is_float
+from .error_propagation import compute_relative_error
+from .precision_causes import Float32Candidate, PrecisionCauses
+from .user_kernel_rules import describe_kernel_nodes
+from .validate import Case, _case_inputs
 
 Metric: TypeAlias = Callable[[list[Any]], float]
 
-_UNITS = 16  # default limit, in half ulps of the low-precision type
-_LEAST_TURNS = 7  # minimum number of rounds; the best time counts
+_DEFAULT_LIMIT_UNITS = 16  # default limit, in half ulps of the low-precision type
+_MIN_ROUNDS = 7  # minimum number of rounds; the best time counts
 # Minimum seconds of all rounds; an idle GPU needs about as long to raise its clocks.
-_LEAST_SECONDS = 0.3
-_SINGLES = 24  # maximum number of candidates to try individually
+_MIN_SECONDS = 0.3
+_MAX_SINGLE_TRIALS = 24  # maximum number of candidates to try individually
 
 
 class TunedPrecision(NamedTuple):
@@ -49,7 +49,7 @@ class TunedPrecision(NamedTuple):
     """
 
     policy: dict[str, str]
-    nodes: tuple[Candidate, ...]
+    nodes: tuple[Float32Candidate, ...]
     value: float
     default_value: float
     limit: float
@@ -78,29 +78,31 @@ class TunedPrecision(NamedTuple):
     @property
     def summary(self) -> str:
         """One line: the number of fp32 nodes, and the remaining savings in time and memory."""
-        kept = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
+        memory_text = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
         value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
-        what = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
-        return f"{what}; {self.speed_kept:.0%} of the speed of {self.default}{kept}; {self.trials} trials"
+        nodes_text = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
+        return f"{nodes_text}; {self.speed_kept:.0%} of the speed of {self.default}{memory_text}; {self.trials} trials"
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON; infinity becomes None."""
-        made = {**self._asdict(), "nodes": [one._asdict() for one in self.nodes]}
-        made.update(speed_kept=self.speed_kept, memory_kept=self.memory_kept)
+        record = {**self._asdict(), "nodes": [node._asdict() for node in self.nodes]}
+        record.update(speed_kept=self.speed_kept, memory_kept=self.memory_kept)
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in made.items()
+            for name, value in record.items()
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy as JSON for `pumice.load(precision=path)`; the file name has to end in .json."""
         if not os.fspath(path).endswith(".json"):
             raise InputError(f"policy '{os.fspath(path)}': expected a name that ends in .json")
-        write_whole(path, json.dumps(self.policy, indent=1) + "\n")
+        write_text_atomic(path, json.dumps(self.policy, indent=1) + "\n")
 
     def __str__(self) -> str:
         nodes = (
-            f"{plain(one.node)} ({plain(one.op)}): {plain(one.kind)}: {plain(one.text, LONG)}" for one in self.nodes
+            f"{shorten_printable(node.node)} ({shorten_printable(node.op)}): {shorten_printable(node.kind)}: "
+            f"{shorten_printable(node.text, MAX_SENTENCE_CHARS)}"
+            for node in self.nodes
         )
         return "\n".join([self.summary, *nodes])
 
@@ -133,20 +135,20 @@ def tune_precision(
     Raise InputError if there is no case, an argument is out of range, fp32 does not reach `limit`, or the model has
     random numbers and no seed. Loading and calling the model may raise their own errors.
     """
-    limit = _limit(metric, limit, default)
-    with _in_float32(model, context) as exact, Progress("trials", progress) as bar:
-        search = _Search(exact, [*cases], metric, limit, default)
+    limit = _check_limit(metric, limit, default)
+    with _load_in_float32(model, context) as exact, Progress("trials", progress) as bar:
+        search = _PrecisionSearch(exact, [*cases], metric, limit, default)
         if folder is not None:
             search.resume(os.fspath(folder))
         search.bar = bar
-        found = search.run()
+        tuned = search.run()
         if folder is not None:
-            found.save(os.path.join(os.fspath(folder), "policy.json"))
+            tuned.save(os.path.join(os.fspath(folder), "policy.json"))
     forward_log()
-    return found
+    return tuned
 
 
-def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
+def _check_limit(metric: Metric | None, limit: float | None, default: str) -> float:
     if default not in ("fp16", "bf16"):
         raise InputError(f"tune_precision: default: expected 'fp16' or 'bf16', given {default!r}")
     if metric is not None and not callable(metric):
@@ -156,7 +158,7 @@ def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
             raise InputError(
                 "tune_precision: limit: expected a number, the least that the metric has to give, given none"
             )
-        return _UNITS * Types(default).storage("float32").unit
+        return _DEFAULT_LIMIT_UNITS * ProgramTypes(default).storage_type("float32").unit
     if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
         raise InputError(f"tune_precision: limit: expected a number, given {limit!r}")
     if metric is None and limit <= 0:
@@ -164,7 +166,7 @@ def _limit(metric: Metric | None, limit: float | None, default: str) -> float:
     return float(limit)
 
 
-def _in_float32(model: Model | Source, context: Context | None) -> Model:
+def _load_in_float32(model: Model | Source, context: Context | None) -> Model:
     """Reload the model in fp32."""
     if not isinstance(model, Model):
         loaded = Model(model, context, "fp32", seed=0, progress=False)
@@ -179,39 +181,41 @@ def _in_float32(model: Model | Source, context: Context | None) -> Model:
     return loaded
 
 
-def _tensors(results: Any) -> list[Array]:
+def _flatten_arrays(results: Any) -> list[Array]:
     """Return all arrays of a call's result: one, several, sequences, optional values."""
     if results is None:
         return []
     if isinstance(results, list | tuple):
-        return [array for one in results for array in _tensors(one)]
+        return [array for item in results for array in _flatten_arrays(item)]
     return [np.asarray(results)]
 
 
-def _error(actual: Any, expected: Any) -> float:
+def _largest_error(actual: Any, expected: Any) -> float:
     """Return the largest error of the outputs; infinity if their number or shapes differ."""
-    given, wanted = _tensors(actual), _tensors(expected)
-    if [one.shape for one in given] != [one.shape for one in wanted]:
+    actual_arrays, expected_arrays = _flatten_arrays(actual), _flatten_arrays(expected)
+    if [actual_array.shape for actual_array in actual_arrays] != [
+        actual_array.shape for actual_array in expected_arrays
+    ]:
         return math.inf
     worst = 0.0
-    for one, other in zip(given, wanted, strict=True):
-        if is_float(one.dtype):
-            worst = max(worst, relative_error(one, Bounded(other)))
-        elif one.size:
-            worst = max(worst, float(np.mean(one != other)))
+    for actual_array, expected_array in zip(actual_arrays, expected_arrays, strict=True):
+        if is_float(actual_array.dtype):
+            worst = max(worst, compute_relative_error(actual_array, Bounded(expected_array)))
+        elif actual_array.size:
+            worst = max(worst, float(np.mean(actual_array != expected_array)))
     return worst
 
 
-def best_in_turns(
-    calls: Mapping[str, Callable[[], Any]], least_seconds: float = _LEAST_SECONDS, least_turns: int = _LEAST_TURNS
+def best_in_rounds(
+    calls: Mapping[str, Callable[[], Any]], min_seconds: float = _MIN_SECONDS, min_rounds: int = _MIN_ROUNDS
 ) -> dict[str, float]:
     """Return the best seconds of each call by name, in round-robin order, after one uncounted round."""
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
-    began, turns = time.perf_counter(), 0
-    while turns < least_turns or time.perf_counter() - began < least_seconds:
-        turns += 1
+    began, rounds = time.perf_counter(), 0
+    while rounds < min_rounds or time.perf_counter() - began < min_seconds:
+        rounds += 1
         for name, call in calls.items():
             begin = time.perf_counter()
             call()
@@ -219,32 +223,32 @@ def best_in_turns(
     return best
 
 
-class _Search:
+class _PrecisionSearch:
     """The trials of a model, with cached results."""
 
     def __init__(self, exact: Model, cases: list[Case], metric: Metric | None, limit: float, default: str) -> None:
         if not cases:
             raise InputError("tune_precision: expected at least one case, given none")
         self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
-        self.inputs = [_by_name(exact, case) for case in cases]
+        self.inputs = [_case_inputs(exact, case) for case in cases]
         with exact.loaded_again() as fresh:  # loaded afresh as in every trial, so that random numbers match
             self.expected = self._results(fresh)
         self.values: dict[str, float] = {}  # results of trials, by the indices of the fp32 nodes
-        self.path = ""
+        self.cache_path = ""
         self.bar: Progress | None = None
-        self.causes = Causes(exact, default, [arrays for arrays, _ in self.inputs])
-        self.groups = self.causes.groups()
+        self.causes = PrecisionCauses(exact, default, [arrays for arrays, _ in self.inputs])
+        self.groups = self.causes.trial_groups()
         self.names = sorted(name for group in self.groups for name in group)
-        self.places = {name: place for place, name in enumerate(self.names)}
+        self.positions = {name: position for position, name in enumerate(self.names)}
 
     def resume(self, folder: str) -> None:
         """Load earlier trials from a folder, and store new ones there."""
         os.makedirs(folder, exist_ok=True)
-        self.path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
+        self.cache_path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
         try:
-            with open(self.path, encoding="utf-8") as file:
-                kept = json.load(file)
-            self.values = {str(key): float(value) for key, value in kept.items()}
+            with open(self.cache_path, encoding="utf-8") as file:
+                cached = json.load(file)
+            self.values = {str(key): float(value) for key, value in cached.items()}
         except FileNotFoundError:
             pass
         except (ValueError, TypeError, AttributeError):  # not a valid trials file, so it is rewritten
@@ -254,11 +258,11 @@ class _Search:
         """Return a digest of the weights, nodes, kernels, cases, and everything else that affects a trial."""
         overridable = [value.name for value in self.exact.overridable]
         recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
-        parts: list[Any] = [one.raw for one in recipe.constants.values()]
+        parts: list[Any] = [constant.raw for constant in recipe.constants.values()]
         parts += [np.ascontiguousarray(array).tobytes() for arrays, _ in self.inputs for array in arrays.values()]
         nodes = [(node.qualified_op, node.name, node.inputs, node.outputs) for node in recipe.nodes]
         metric = getattr(self.metric, "__qualname__", type(self.metric).__name__)
-        told = [
+        digest_parts = [
             nodes,
             list(recipe.constants),
             self.limit,
@@ -266,37 +270,40 @@ class _Search:
             metric,
             self.exact.device.name,
             self.exact.seed,
-            *kernel_nodes(self.exact),
+            *describe_kernel_nodes(self.exact),
         ]
-        return sha256(*parts, json.dumps(told).encode())
+        return sha256(*parts, json.dumps(digest_parts).encode())
 
     def _results(self, model: Model) -> list[Any]:
-        return [model(**dict(given)) for given in self._named(model)]
+        return [model(**dict(case_inputs)) for case_inputs in self._model_inputs(model)]
 
-    def _named(self, model: Model) -> list[dict[str, Any]]:
+    def _model_inputs(self, model: Model) -> list[dict[str, Any]]:
         names = {value.name for value in (*model.inputs, *model.overridable)}
-        return [{name: value for name, value in given.items() if name in names} for _, given in self.inputs]
+        return [{name: value for name, value in case_inputs.items() if name in names} for _, case_inputs in self.inputs]
 
     def policy(self, nodes: Iterable[str]) -> dict[str, str]:
         """Return the policy with these nodes in fp32."""
-        return {DEFAULT: self.default, **{literal(name): "fp32" for name in sorted(nodes)}}
+        return {DEFAULT: self.default, **{escape_literal(name): "fp32" for name in sorted(nodes)}}
 
     def value(self, nodes: Sequence[str]) -> float:
         """Return the error, or the metric, with these nodes in fp32."""
-        key = " ".join(str(place) for place in sorted(self.places[name] for name in nodes))
+        key = " ".join(str(position) for position in sorted(self.positions[name] for name in nodes))
         if key not in self.values:
-            with self.exact.loaded_again(precision=self.policy(nodes)) as narrow:
-                self.values[key] = self._judged(self._results(narrow))
-            if self.path:
-                write_whole(self.path, json.dumps(self.values, indent=1) + "\n")
+            with self.exact.loaded_again(precision=self.policy(nodes)) as low_precision:
+                self.values[key] = self._score(self._results(low_precision))
+            if self.cache_path:
+                write_text_atomic(self.cache_path, json.dumps(self.values, indent=1) + "\n")
         if self.bar:
             self.bar(len(self.values), max(2 * len(self.values), 8))
         return self.values[key]
 
-    def _judged(self, results: list[Any]) -> float:
+    def _score(self, results: list[Any]) -> float:
         if self.metric is not None:
             return float(self.metric(results))
-        return max(_error(one, other) for one, other in zip(results, self.expected, strict=True))
+        return max(
+            _largest_error(result, expected_result)
+            for result, expected_result in zip(results, self.expected, strict=True)
+        )
 
     def passes(self, nodes: Sequence[str]) -> bool:
         """Whether these nodes in fp32 suffice."""
@@ -307,68 +314,68 @@ class _Search:
 
     def run(self) -> TunedPrecision:
         """Grow a set of nodes until it suffices, then shrink it."""
-        if self.metric is not None and not (value := self._judged(self.expected)) >= self.limit:
+        if self.metric is not None and not (value := self._score(self.expected)) >= self.limit:
             raise InputError(
                 f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
             )
-        enough = self._enough()
-        least = self._single(enough) or self._least(enough)
-        least.sort(key=self._order)
-        seconds, sizes = self._measured(least)
-        value, default_value = self.value(least), self.value([])
-        nodes = tuple(self.causes.reason(name) for name in least)
+        sufficient = self._find_sufficient()
+        minimal = self._find_single(sufficient) or self._minimize(sufficient)
+        minimal.sort(key=self._position)
+        seconds, sizes = self._measure(minimal)
+        value, default_value = self.value(minimal), self.value([])
+        nodes = tuple(self.causes.find_reason(name) for name in minimal)
         counts = (self.causes.count, len(self.values))
         return TunedPrecision(
-            self.policy(least), nodes, value, default_value, self.limit, *counts, seconds=seconds, device_bytes=sizes
+            self.policy(minimal), nodes, value, default_value, self.limit, *counts, seconds=seconds, device_bytes=sizes
         )
 
-    def _order(self, name: str) -> int:
-        return self.causes.place(name)
+    def _position(self, name: str) -> int:
+        return self.causes.position_of(name)
 
-    def _enough(self) -> list[str]:
+    def _find_sufficient(self) -> list[str]:
         """Return the first of growing sets of candidates that passes."""
-        taken: list[str] = []
-        if self.passes(taken):
-            return taken
+        chosen: list[str] = []
+        if self.passes(chosen):
+            return chosen
         for group in self.groups[:2]:
             if group:
-                taken = taken + group
-                if self.passes(taken):
-                    return taken
+                chosen = chosen + group
+                if self.passes(chosen):
+                    return chosen
         rest = [name for group in self.groups[2:] for name in group]
         count = 1
         while count < len(rest):
-            if self.passes(taken + rest[:count]):
-                return taken + rest[:count]
+            if self.passes(chosen + rest[:count]):
+                return chosen + rest[:count]
             count *= 2
-        everything = taken + rest
+        everything = chosen + rest
         if not self.passes(everything):
             raise InputError(
                 f"tune_precision: limit: with all nodes in fp32 it is {self.value(everything):.4g}, beyond {self.limit:.4g}"
             )
         return everything
 
-    def _single(self, enough: list[str]) -> list[str] | None:
+    def _find_single(self, sufficient: list[str]) -> list[str] | None:
         """Return a node of the set that suffices alone, or None."""
-        if not 1 < len(enough) <= _SINGLES:
+        if not 1 < len(sufficient) <= _MAX_SINGLE_TRIALS:
             return None
-        return next(([name] for name in enough if self.passes([name])), None)
+        return next(([name] for name in sufficient if self.passes([name])), None)
 
-    def _least(self, enough: list[str]) -> list[str]:
+    def _minimize(self, sufficient: list[str]) -> list[str]:
         """Return a subset from which no node can be removed; large pieces are tried first, starting at the end."""
-        least, size = list(enough), max(len(enough) // 2, 1)
-        while least:
-            smaller = self._without_piece(least, size)
+        minimal, size = list(sufficient), max(len(sufficient) // 2, 1)
+        while minimal:
+            smaller = self._remove_piece(minimal, size)
             if smaller is not None:
-                least = smaller
-                size = min(size, max(len(least) // 2, 1))
+                minimal = smaller
+                size = min(size, max(len(minimal) // 2, 1))
             elif size == 1:
                 break
             else:
                 size = max(size // 2, 1)
-        return least
+        return minimal
 
-    def _without_piece(self, nodes: list[str], size: int) -> list[str] | None:
+    def _remove_piece(self, nodes: list[str], size: int) -> list[str] | None:
         for end in range(len(nodes), 0, -size):
             rest = nodes[: max(end - size, 0)] + nodes[end:]
             if self.passes(rest):
@@ -377,13 +384,13 @@ class _Search:
 
     # ---- cost
 
-    def _measured(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
+    def _measure(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
         """Measure seconds and bytes of the three programs, in turn."""
         policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
-        models = {name: self.exact.loaded_again(precision=one) for name, one in policies.items()}
+        models = {name: self.exact.loaded_again(precision=policy) for name, policy in policies.items()}
         try:
-            given = self._named(self.exact)[0]
-            seconds = best_in_turns({name: partial(model, **given) for name, model in models.items()})
+            case_inputs = self._model_inputs(self.exact)[0]
+            seconds = best_in_rounds({name: partial(model, **case_inputs) for name, model in models.items()})
             sizes = {name: self._bytes(model) for name, model in models.items()}
         finally:
             for model in models.values():

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from .._pumice import Program
 from ..base.element_types import Array
-from ..base.host_arrays import differing, same_bits
+from ..base.host_arrays import bitwise_equal, find_bit_differences
 from .reference import ReferenceNode
 from .report_rows import RACE
 
-_TRIES = 3  # runs per prefix; a race may not show in every run
+_NUM_TRIES = 3  # runs per prefix; a race may not show in every run
 
 
 class RacingStep(NamedTuple):
@@ -36,7 +36,7 @@ class RacingStep(NamedTuple):
         )
 
 
-def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[ReferenceNode]) -> RacingStep | None:
+def find_racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[ReferenceNode]) -> RacingStep | None:
     """Search for the step by binary search over prefixes of the program. Return None if the whole program reproduces
     its bits.
 
@@ -45,36 +45,42 @@ def racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[Refer
     steps = program.plan(list(arrays))
     # Every tensor is copied, including those that are not compared; without copies after the steps, a missing barrier
     # shows.
-    expected = {one["name"]: one["array"] for one in program.observe(tuple(arrays))["tensors"]}
+    expected = {
+        tensor_and_count["name"]: tensor_and_count["array"]
+        for tensor_and_count in program.observe(tuple(arrays))["tensors"]
+    }
     low, high = 0, len(steps)
-    found = _differing(program, arrays, high, expected)
-    if not found:
+    differing_tensors = _find_differing_tensors(program, arrays, high, expected)
+    if not differing_tensors:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if others := _differing(program, arrays, middle, expected):
-            high, found = middle, others
+        if earlier := _find_differing_tensors(program, arrays, middle, expected):
+            high, differing_tensors = middle, earlier
         else:
             low = middle
     step = steps[high - 1]
-    tensor, elements = next((one for one in found if one[0]["node"] == step["label"]), found[0])
+    tensor, elements = next(
+        (tensor_and_count for tensor_and_count in differing_tensors if tensor_and_count[0]["node"] == step["label"]),
+        differing_tensors[0],
+    )
     name = tensor["name"].rpartition(" as ")[0] or tensor["name"]
     node = next((node.name for node in nodes if name in node.outputs), step["label"])
     return RacingStep(high, len(steps), node, step["kernel"], tensor["name"], elements, tensor["array"].size)
 
 
-def _differing(
+def _find_differing_tensors(
     program: Program, arrays: Sequence[Array], steps: int, expected: Mapping[str, Array | None]
 ) -> list[tuple[dict[str, Any], int]]:
     """Return the tensors whose bits differ after that many steps, with the number of differing elements."""
-    for _ in range(_TRIES):
-        there = program.observe(tuple(arrays), None, steps)["tensors"]
-        pairs = [(one, one["array"], expected[one["name"]]) for one in there]
-        found = [
-            (one, int(differing(array, other).sum()))
-            for one, array, other in pairs
-            if array is not None and other is not None and not same_bits(array, other)
+    for _ in range(_NUM_TRIES):
+        observed = program.observe(tuple(arrays), None, steps)["tensors"]
+        tensors = [(tensor, tensor["array"], expected[tensor["name"]]) for tensor in observed]
+        differing_tensors = [
+            (tensor, int(find_bit_differences(array, other).sum()))
+            for tensor, array, other in tensors
+            if array is not None and other is not None and not bitwise_equal(array, other)
         ]
-        if found:
-            return found
+        if differing_tensors:
+            return differing_tensors
     return []

@@ -9,37 +9,43 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..model.model import Model
-from .bounds.lazy_values import pairs
+from .bounds.block_ranges import iter_blocks
 from .bounds.bounded import Bounded
-from .bounds.block_ranges import blocks
 from .bounds.decisions import dtype_of
-from .bounds.quantized import _spread, limits
-from .bounds.registry import Unproved, Value
-from .bounds.rule_runner import Runner, attributes_of
 from .bounds.float_types import FloatType, is_float
-from .live_values import Carried
+from .bounds.lazy_values import iter_block_pairs
+from .bounds.quantized import _broadcast_parameter, integer_limits
+from .bounds.registry import Unproved, Value
+from .bounds.rule_runner import Runner, parse_attributes
+from .live_values import LiveValues
 from .reference import Reference, ReferenceNode
 from .report_rows import Finding
 from .tensor_sources import Subject
 
-_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")  # linear in their constants if the other input is fixed
-_DOMINATES = 2.0  # threshold, in roundings of normal numbers
-_BIAS = 2  # index of the bias input
-_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+_LINEAR_OPERATORS = (
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "MatMul",
+    "Mul",
+)  # linear in their constants if the other input is fixed
+_DOMINANCE_FACTOR = 2.0  # threshold, in roundings of normal numbers
+_BIAS_INPUT = 2  # index of the bias input
+_PRECISION_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
-class Lost(NamedTuple):
+class ConversionLoss(NamedTuple):
     """The loss from converting a constant to a type: the number of elements that overflow or become zero, and the
     largest of each.
 
-    coarse: whether subnormal elements dominate some row or channel.
+    subnormals_dominate: whether subnormal elements dominate some row or channel.
     """
 
-    beyond: int = 0
-    most: float = 0.0
-    vanished: int = 0
-    largest: float = 0.0
-    coarse: bool = False
+    overflowed: int = 0
+    largest_overflowed: float = 0.0
+    num_vanished: int = 0
+    largest_vanished: float = 0.0
+    subnormals_dominate: bool = False
 
 
 class RangeFindings:
@@ -47,51 +53,62 @@ class RangeFindings:
 
     def __init__(self, reference: Reference, subject: Subject) -> None:
         rows = subject.program.report() if isinstance(subject, Model) else []
-        told = ((row["node"], note) for row in rows for note in row["note"].split("; "))
+        notes = ((row["node"], note) for row in rows for note in row["note"].split("; "))
         # Nodes whose constants the program keeps in float32, with the reason.
-        self._wide = {node: note for node, note in told if note.startswith("float32: ") and " holds " in note}
+        self._fp32_notes = {node: note for node, note in notes if note.startswith("float32: ") and " holds " in note}
         self._reference = reference
-        self._lost: dict[tuple[str, str], Lost] = {}
+        self._conversion_loss: dict[tuple[str, str], ConversionLoss] = {}
 
     def of_node(
-        self, node: ReferenceNode, alone: Carried, made: Mapping[str, Value], ours: Mapping[str, Array]
+        self,
+        node: ReferenceNode,
+        isolated: LiveValues,
+        rule_results: Mapping[str, Value],
+        device_tensors: Mapping[str, Array],
     ) -> Iterator[Finding]:
-        """Yield the findings of a node. alone: values on the device's inputs. made: the rules' results. ours: the
+        """Yield the findings of a node. isolated: values on the device's inputs. rule_results: the rules' results. device_tensors: the
         device's tensors.
         """
-        types = alone.runner.types.at(node.precision)
+        types = isolated.runner.types.at_precision(node.precision)
         for name in node.outputs:
-            value = made.get(name)
-            if name in ours and isinstance(value, Bounded) and value.is_float and value.shape == ours[name].shape:
-                yield from _flushed(node.name, name, ours[name], value, types.storage(value.dtype))
+            value = rule_results.get(name)
+            if (
+                name in device_tensors
+                and isinstance(value, Bounded)
+                and value.is_float
+                and value.shape == device_tensors[name].shape
+            ):
+                yield from _flushed_subnormals(
+                    node.name, name, device_tensors[name], value, types.storage_type(value.dtype)
+                )
         if node.op in ("Cast", "QuantizeLinear") and not node.domain:
-            yield from _saturated(node, _read(alone, node))
-        if node.name in self._wide:
-            yield Finding("wide constant", node.name, f"node '{node.name}' computes in {self._wide[node.name]}")
-        elif not node.folded:
-            yield from self._constants(node, alone)
+            yield from _saturated_integers(node, _node_inputs(isolated, node))
+        if node.name in self._fp32_notes:
+            yield Finding("wide constant", node.name, f"node '{node.name}' computes in {self._fp32_notes[node.name]}")
+        elif not node.is_folded:
+            yield from self._constant_findings(node, isolated)
 
-    def _constants(self, node: ReferenceNode, alone: Carried) -> Iterator[Finding]:
-        types, constants = alone.runner.types.at(node.precision), self._reference.constants
+    def _constant_findings(self, node: ReferenceNode, isolated: LiveValues) -> Iterator[Finding]:
+        types, constants = isolated.runner.types.at_precision(node.precision), self._reference.constants
         coarse: dict[str, FloatType] = {}
         for name in node.inputs:
             if name not in constants or not is_float(constants[name].dtype):
                 continue
-            kept = types.constant(constants[name].dtype)
-            if (name, kept.name) not in self._lost:
-                self._lost[name, kept.name] = _lost(constants[name], kept)
-            lost = self._lost[name, kept.name]
-            yield from _told(node.name, name, lost, constants[name].size, kept)
-            if lost.coarse:
-                coarse[name] = kept
-        if coarse and node.op in _LINEAR and not node.domain:
-            yield from _dominating(node, _read(alone, node), coarse, constants, alone.runner)
+            target = types.constant_type(constants[name].dtype)
+            if (name, target.name) not in self._conversion_loss:
+                self._conversion_loss[name, target.name] = _conversion_loss(constants[name], target)
+            lost = self._conversion_loss[name, target.name]
+            yield from _conversion_findings(node.name, name, lost, constants[name].size, target)
+            if lost.subnormals_dominate:
+                coarse[name] = target
+        if coarse and node.op in _LINEAR_OPERATORS and not node.domain:
+            yield from _dominating_weights(node, _node_inputs(isolated, node), coarse, constants, isolated.runner)
 
 
-def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
+def _node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str, Value]:
     """Return a node's inputs; {} if a value is missing, which is reported elsewhere."""
     try:
-        return alone.of(node)
+        return isolated.inputs_of(node)
     except KeyError:
         return {}
 
@@ -99,51 +116,59 @@ def _read(alone: Carried, node: ReferenceNode) -> Mapping[str, Value]:
 # ---- constants
 
 
-def _lost(array: Array, kept: FloatType) -> Lost:
-    if kept.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
-        return Lost()
+def _conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
+    if target.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
+        return ConversionLoss()
     # The smallest number that rounds to infinity.
-    limit = kept.largest + kept.unit * 2.0 ** np.floor(np.log2(kept.largest))
+    limit = target.largest + target.unit * 2.0 ** np.floor(np.log2(target.largest))
     beyond = vanished = low = 0
-    most = largest = 0.0
-    for index in blocks(array.shape):
-        part = np.abs(array[index])
-        over, gone = (part >= limit) & np.isfinite(part), (part <= kept.step / 2) & (part > 0)
-        beyond, vanished = beyond + int(over.sum()), vanished + int(gone.sum())
-        low += int(((part < kept.normal) & (part > 0)).sum())
-        most = max(most, float(np.max(part, initial=0.0, where=over)))
-        largest = max(largest, float(np.max(part, initial=0.0, where=gone)))
-    return Lost(beyond, most, vanished, largest, bool(low) and _is_coarse(array, kept))
+    largest_overflowed = largest_vanished = 0.0
+    for index in iter_blocks(array.shape):
+        magnitudes = np.abs(array[index])
+        overflows, vanishes = (
+            (magnitudes >= limit) & np.isfinite(magnitudes),
+            (magnitudes <= target.step / 2) & (magnitudes > 0),
+        )
+        beyond, vanished = beyond + int(overflows.sum()), vanished + int(vanishes.sum())
+        low += int(((magnitudes < target.normal) & (magnitudes > 0)).sum())
+        largest_overflowed = max(largest_overflowed, float(np.max(magnitudes, initial=0.0, where=overflows)))
+        largest_vanished = max(largest_vanished, float(np.max(magnitudes, initial=0.0, where=vanishes)))
+    return ConversionLoss(
+        beyond, largest_overflowed, vanished, largest_vanished, bool(low) and _is_dominated_by_subnormals(array, target)
+    )
 
 
-def _is_coarse(array: Array, kept: FloatType) -> bool:
+def _is_dominated_by_subnormals(array: Array, target: FloatType) -> bool:
     """Whether rounding subnormals perturbs a slice along some axis more than rounding normal numbers does."""
-    low = (np.abs(array) < kept.normal) & (array != 0)
+    low = (np.abs(array) < target.normal) & (array != 0)
     moved = np.zeros(array.shape)
-    moved[low] = np.square(array[low] - kept.rounded(array[low]))
+    moved[low] = np.square(array[low] - target.rounded(array[low]))
     with np.errstate(all="ignore"):
         size = np.square(array, dtype=np.float64)
     for axis in range(max(array.ndim, 1)):
         others = tuple(i for i in range(array.ndim) if i != axis)
-        if np.any(moved.sum(others) > (_DOMINATES * kept.unit) ** 2 * size.sum(others)):
+        if np.any(moved.sum(others) > (_DOMINANCE_FACTOR * target.unit) ** 2 * size.sum(others)):
             return True
     return False
 
 
-def _told(node: str, name: str, lost: Lost, size: int, kept: FloatType) -> Iterator[Finding]:
-    precision = _NAMES[kept.name]
-    if lost.beyond:
+def _conversion_findings(node: str, name: str, lost: ConversionLoss, size: int, target: FloatType) -> Iterator[Finding]:
+    precision = _PRECISION_NAMES[target.name]
+    if lost.overflowed:
         text = (
-            f"{lost.beyond} of {size} elements of constant '{name}' are held at the limit of {precision}, {kept.largest:.5g}, or as "
-            f"infinity: the largest is {lost.most:.5g}"
+            f"{lost.overflowed} of {size} elements of constant '{name}' are held at the limit of {precision}, {target.largest:.5g}, or as "
+            f"infinity: the largest is {lost.largest_overflowed:.5g}"
         )
-        yield Finding("clamped constant", node, text, lost.most)
-    if lost.vanished:
-        text = f"{lost.vanished} of {size} elements of constant '{name}' become 0 in {precision}; the largest is {lost.largest:.3g}"
-        yield Finding("vanished constant", node, text, lost.vanished)
+        yield Finding("clamped constant", node, text, lost.largest_overflowed)
+    if lost.num_vanished:
+        text = (
+            f"{lost.num_vanished} of {size} elements of constant '{name}' become 0 in {precision}; "
+            f"the largest is {lost.largest_vanished:.3g}"
+        )
+        yield Finding("vanished constant", node, text, lost.num_vanished)
 
 
-def _dominating(
+def _dominating_weights(
     node: ReferenceNode,
     values: Mapping[str, Value],
     coarse: Mapping[str, FloatType],
@@ -151,92 +176,99 @@ def _dominating(
     runner: Runner,
 ) -> Iterator[Finding]:
     """Yield a finding if rounding subnormal weights moves a result by more than rounding normal weights would."""
-    moved, sizes = dict(values), dict(values)
-    for place, name in enumerate(node.proto.input):
+    perturbed, sizes = dict(values), dict(values)
+    for input_index, name in enumerate(node.proto.input):
         value = values.get(name)
         if not isinstance(value, Bounded):
             continue
         exact = constants[name].astype(np.float64) if name in constants else value.value
         change = exact - coarse[name].rounded(exact) if name in coarse else np.zeros(exact.shape)
-        is_data = name not in constants and place < _BIAS
-        moved[name] = Bounded(exact if is_data else change, None, value.dtype, True, value.constant)
+        is_data = name not in constants and input_index < _BIAS_INPUT
+        perturbed[name] = Bounded(exact if is_data else change, None, value.dtype, True, value.constant)
         sizes[name] = Bounded(np.abs(exact), None, value.dtype, True, value.constant)
-    exactly = runner.with_types(runner.types.for_values())
+    exact_runner = runner.with_types(runner.types.without_errors())
     try:
-        change_of, size_of = node.run(moved, exactly)[node.outputs[0]], node.run(sizes, exactly)[node.outputs[0]]
+        change_of, size_of = (
+            node.run(perturbed, exact_runner)[node.outputs[0]],
+            node.run(sizes, exact_runner)[node.outputs[0]],
+        )
     except (Unproved, IndexError, KeyError, MemoryError):
         return
     if not isinstance(change_of, Bounded) or not isinstance(size_of, Bounded) or not change_of.size:
         return
     change, size = np.abs(change_of.value), size_of.value
-    unit = max(one.unit for one in coarse.values())
+    unit = max(float_format.unit for float_format in coarse.values())
     with np.errstate(all="ignore"):
-        share = np.where(size > 0, change / size, 0.0)
-    over = share > _DOMINATES * unit
+        relative_change = np.where(size > 0, change / size, 0.0)
+    over = relative_change > _DOMINANCE_FACTOR * unit
     if not over.any():
         return
-    at = np.unravel_index(int(np.argmax(np.where(np.isnan(share), 0.0, share))), share.shape)
+    at = np.unravel_index(
+        int(np.argmax(np.where(np.isnan(relative_change), 0.0, relative_change))), relative_change.shape
+    )
     text = (
         f"rounding {' and '.join(repr(name) for name in coarse)} moves {int(over.sum())} of {over.size} elements of "
         f"'{node.outputs[0]}' by more than that of normal numbers would: by {float(change[at]):.3g} at {[int(i) for i in at]}, where the "
         f"terms come to {float(size[at]):.3g}"
     )
-    yield Finding("rounded weights dominate", node.name, text, float(share[at]))
+    yield Finding("rounded weights dominate", node.name, text, float(relative_change[at]))
 
 
 # ---- results of a node
 
 
-def _flushed(node: str, name: str, actual: Array, value: Bounded, kept: FloatType) -> Iterator[Finding]:
+def _flushed_subnormals(node: str, name: str, actual: Array, value: Bounded, storage: FloatType) -> Iterator[Finding]:
     """Yield a finding for zeros on the device that should be subnormal numbers."""
     count, largest = 0, 0.0
     if np.count_nonzero(actual) == actual.size:
         return
-    for _, array, block in pairs(actual, value):
+    for _, array, block in iter_block_pairs(actual, value):
         zero = np.asarray(array) == 0
         if not zero.any():
             continue
         size = np.abs(block.value[zero])
-        size = size[(size > 0) & (size < kept.normal)]
-        size = size[kept.rounded(size) != 0]
+        size = size[(size > 0) & (size < storage.normal)]
+        size = size[storage.rounded(size) != 0]
         count, largest = count + size.size, max(largest, float(np.max(size, initial=0.0)))
     if count:
         text = (
-            f"{count} of {actual.size} elements of '{name}' are 0 on the device, and numbers below {kept.normal:.3g} that "
-            f"{_NAMES[kept.name]} has; the largest is {largest:.3g}"
+            f"{count} of {actual.size} elements of '{name}' are 0 on the device, and numbers below {storage.normal:.3g} that "
+            f"{_PRECISION_NAMES[storage.name]} has; the largest is {largest:.3g}"
         )
         yield Finding("flushed denormals", node, text, count)
 
 
-def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
+def _saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
     """Yield a finding for numbers beyond the integer range of a Cast or QuantizeLinear."""
     x = values.get(node.inputs[0])
     if not isinstance(x, Bounded) or not x.size or (node.op == "Cast" and not x.is_float):
         return
-    attributes = attributes_of(node.proto)
+    attributes = parse_attributes(node.proto)
     if node.op == "Cast":
         scale = zero = None
         dtype = dtype_of(attributes["to"])
         if dtype.kind == "O":
             return
     else:
-        scale, zero = (_broadcast(values.get(name), x, attributes) for name in [*node.proto.input[1:], ""][:2])
+        scale, zero = (_broadcast_scale(values.get(name), x, attributes) for name in [*node.proto.input[1:], ""][:2])
         number = attributes.get("output_dtype", 0)
-        given = values.get(node.proto.input[2]) if len(node.proto.input) > 2 else None
-        dtype = given.dtype if isinstance(given, Bounded) else dtype_of(number) if number else np.dtype(np.uint8)
+        zero_input = values.get(node.proto.input[2]) if len(node.proto.input) > 2 else None
+        dtype = (
+            zero_input.dtype if isinstance(zero_input, Bounded) else dtype_of(number) if number else np.dtype(np.uint8)
+        )
     if not str(dtype).startswith(("int", "uint")):
         return
-    low, high = limits(dtype)
+    low, high = integer_limits(dtype)
     count, farthest = 0, 0.0
-    for index in blocks(x.shape):
+    for index in iter_blocks(x.shape):
         with np.errstate(all="ignore"):
-            part = x.part(index).value.astype(np.float64)
-            part = np.trunc(part) if scale is None else np.rint(part / scale[index])
-            part = part if zero is None else part + zero[index]
-        beyond = (part < low) | (part > high)
+            quantized = x.get_block(index).value.astype(np.float64)
+            quantized = np.trunc(quantized) if scale is None else np.rint(quantized / scale[index])
+            quantized = quantized if zero is None else quantized + zero[index]
+        beyond = (quantized < low) | (quantized > high)
         count += int(beyond.sum())
         if beyond.any():
-            farthest = max(farthest, *map(float, part[beyond]), key=abs)
+            farthest = max(farthest, *map(float, quantized[beyond]), key=abs)
     if count:
         text = (
             f"{count} of {x.size} elements of '{node.outputs[0]}' are beyond {dtype}, which ends at {low:.6g} and {high:.6g}; the farthest "
@@ -245,10 +277,10 @@ def _saturated(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Fin
         yield Finding("saturated integers", node.name, text, count)
 
 
-def _broadcast(value: Value, x: Bounded, attributes: Mapping[str, int]) -> Array | None:
+def _broadcast_scale(value: Value, x: Bounded, attributes: Mapping[str, int]) -> Array | None:
     """Broadcast a scale or zero point to all elements."""
     if not isinstance(value, Bounded):
         return None
     axis = attributes.get("axis", 1) % x.ndim if x.ndim else 0
-    spread = _spread(value, x.shape, axis, attributes.get("block_size", 0))
-    return np.broadcast_to(spread.value.astype(np.float64), x.shape)
+    broadcast = _broadcast_parameter(value, x.shape, axis, attributes.get("block_size", 0))
+    return np.broadcast_to(broadcast.value.astype(np.float64), x.shape)

@@ -10,23 +10,23 @@ import onnx
 from .._pumice import Context
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import plain, printable
+from ..base.printable_text import printable, shorten_printable
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
-from ..model.precision_policy import Precision, policy_of
-from .subgraph import Cut, part_precision
-from .onnx_test_folder import expected_results, files_of, typed, write_folder
+from ..model.precision_policy import Precision, parse_policy
 from .deviation import WRONG
+from .load_setup import LoadSetup
+from .onnx_test_folder import compute_expected_results, make_test_files, with_declared_outputs, write_folder
 from .report_rows import deciding_rows
-from .load_setup import Setup
-from .shrink import Fails, Tried, fails_by, parts_of, shrinker
+from .shrink import FailureTest, TrialCallback, make_failure_test, make_shrinker, suspect_node_groups
+from .subgraph import Subgraph, subgraph_precision
 from .validate import Case, validate
 
 
 class Reduction(NamedTuple):
     """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 
-    before, after: number of nodes. tried: number of subgraphs that ran. precision: the precision at which the
+    before, after: number of nodes. num_trials: number of subgraphs that ran. precision: the precision at which the
     model fails.
     """
 
@@ -39,10 +39,15 @@ class Reduction(NamedTuple):
     precision: Precision
 
     def __str__(self) -> str:
-        nodes = ", ".join(f"'{plain(node.name)}' ({plain(node.op_type)})" for node in self.proto.graph.node[:4])
+        nodes = ", ".join(
+            f"'{shorten_printable(node.name)}' ({shorten_printable(node.op_type)})"
+            for node in self.proto.graph.node[:4]
+        )
         more = f" and {self.after - 4} more" if self.after > 4 else ""
-        shapes = ", ".join(f"{plain(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items())
-        which = f"{self.after} of {self.before} nodes still fail at {_named(self.precision)}: {nodes}{more}"
+        shapes = ", ".join(
+            f"{shorten_printable(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items()
+        )
+        which = f"{self.after} of {self.before} nodes still fail at {_precision_text(self.precision)}: {nodes}{more}"
         return f"{which}, on {shapes or 'no inputs'} ({self.tried} parts tried)"
 
     def save(self, folder: Folder) -> None:
@@ -50,11 +55,11 @@ class Reduction(NamedTuple):
 
         Raise InputError if the folder is not empty, or OSError.
         """
-        write_folder(folder, files_of(Cut(self.proto, self.inputs), self.expected))
+        write_folder(folder, make_test_files(Subgraph(self.proto, self.inputs), self.expected))
 
 
-def _named(precision: Precision) -> str:
-    return precision if isinstance(precision, str) else printable(policy_of(precision).entries)
+def _precision_text(precision: Precision) -> str:
+    return precision if isinstance(precision, str) else printable(parse_policy(precision).entries)
 
 
 def reduce(
@@ -63,9 +68,9 @@ def reduce(
     *,
     context: Context | None = None,
     precision: Precision | None = None,
-    fails: Fails | None = None,
+    fails: FailureTest | None = None,
     repeat: int = 0,
-    progress: Tried | None = None,
+    progress: TrialCallback | None = None,
 ) -> Reduction:
     """Find a small subgraph of the model that still fails: fewer nodes, fewer outputs, smaller inputs.
 
@@ -83,23 +88,27 @@ def reduce(
     report = validate(model, cases, context=context, precision=precision, repeat=repeat, **allowed)
     assert report.origin is not None
     wrong = [row for row in deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
-    restless = [] if wrong else [one for one in report.repeats if not one.deterministic]
+    nondeterministic = (
+        [] if wrong else [repeatability for repeatability in report.repeats if not repeatability.deterministic]
+    )
     if not fails and report.ok:
         raise InputError(f"reduce: expected a model that fails, given one that does not: {report.summary}")
-    first = [nodes for row in wrong for nodes in parts_of(row)] + [[one.node] for one in restless if one.node]
-    failing = fails or fails_by(report.origin, repeat if restless else 0)
+    first = [nodes for row in wrong for nodes in suspect_node_groups(row)] + [
+        [repeatability.node] for repeatability in nondeterministic if repeatability.node
+    ]
+    fails_test = fails or make_failure_test(report.origin, repeat if nondeterministic else 0)
     tried = 0
-    for case in range(len(report.origin.cases)) if fails else [(wrong or restless)[0].case]:
-        found = shrinker(report.origin, case, failing, progress)
-        part = found.smallest(first)
-        tried += found.tried
-        if part is not None:
-            return _reduction(part, report.origin.setup, len(found.reference.nodes), tried)
+    for case in range(len(report.origin.cases)) if fails else [(wrong or nondeterministic)[0].case]:
+        shrinker_object = make_shrinker(report.origin, case, fails_test, progress)
+        subgraph = shrinker_object.find_smallest(first)
+        tried += shrinker_object.num_trials
+        if subgraph is not None:
+            return _make_reduction(subgraph, report.origin.setup, len(shrinker_object.reference.nodes), tried)
     raise InputError(f"reduce: expected a part that fails, given none that does by itself: {report.summary}")
 
 
-def _reduction(part: Cut, setup: Setup, before: int, tried: int) -> Reduction:
-    precision = part_precision(setup.precision, part.proto)
-    expected = expected_results(part, precision, setup.kernels)
-    done = typed(part, expected)
+def _make_reduction(subgraph: Subgraph, setup: LoadSetup, before: int, tried: int) -> Reduction:
+    precision = subgraph_precision(setup.precision, subgraph.proto)
+    expected = compute_expected_results(subgraph, precision, setup.kernels)
+    done = with_declared_outputs(subgraph, expected)
     return Reduction(done.proto, done.inputs, expected, before, len(done.nodes), tried, precision)

@@ -8,81 +8,83 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..base.string_indices import KeptStrings
+from ..base.string_indices import TensorStrings
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .oracle import Against, exactly
 from .bounds.bounded import Bounded
+from .bounds.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
 from .bounds.registry import Unproved, Value
-from .bounds.rule_runner import constant, given_input
-from .bounds.float_types import FloatType, Types, float_type, is_float, name_of
-from .live_values import Carried
-from .error_propagation import overflow_of
-from .subgraph import MissingTensor, cut
+from .bounds.rule_runner import bounded_constant, bounded_input
+from .error_propagation import find_overflow
+from .live_values import LiveValues
+from .load_setup import LoadSetup
 from .loop_limits import loop_timeout
-from .options import Options
-from .model_validation import Proof
+from .model_validation import ModelValidation
+from .options import ValidationOptions
+from .oracle import Oracle, drop_error
 from .reference import Reference, ReferenceNode
 from .report_rows import ValidationRow
-from .load_setup import Setup
-from .streaming import CANNOT, Held, told_additions
-from .work import Work
+from .streaming import CANNOT_RUN_ERRORS, TensorMap, reported_additions
+from .subgraph import MissingTensor, extract_subgraph
+from .work import NodeWork
 
-NOT_RUN = (
+OPTIMIZED_PROGRAM_NOT_RUN = (
     "each node ran by itself, an If, a Loop or a Scan with its bodies as one, on the reference's values as the program would store them: "
     "the program as it ships did not run, so that nothing is said of its kernels and outputs"
 )
 
 
-class Ran(NamedTuple):
-    """Results of a single-node program and the additions in its sums; `why` if it cannot run."""
+class SingleNodeResult(NamedTuple):
+    """Results of a single-node program and the additions in its sums; `failure` if it cannot run."""
 
     tensors: dict[str, Array]
     additions: Mapping[str, int]
-    why: str = ""
+    failure: str = ""
 
 
-class SingleNodes:
+class SingleNodePrograms:
     """Single-node programs, each compiled for its inputs and closed before the next one."""
 
-    absent = ""
-    single = True
-    strings: KeptStrings | None = None
+    missing_note = ""
+    from_one_run = True
+    strings: TensorStrings | None = None
 
     def __init__(self, model: Model) -> None:
-        self.types: Precision | Types = model.policy
+        self.types: Precision | ProgramTypes = model.policy
         self.loop_timeout = loop_timeout(model.source, model.folder)
-        self._setup = Setup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
+        self._setup = LoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
 
     def run(
-        self, reference: Reference, node: ReferenceNode, given: Mapping[str, Any], constants: Mapping[str, Array]
-    ) -> Ran:
+        self, reference: Reference, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
+    ) -> SingleNodeResult:
         """Run a node. given: inputs from other nodes. constants: those that depend only on constants."""
         try:
-            return self._run(reference, node, given, constants)
+            return self._run(reference, node, inputs, constants)
         except MissingTensor as error:
-            return Ran({}, {}, str(error))
-        except CANNOT as error:
+            return SingleNodeResult({}, {}, str(error))
+        except CANNOT_RUN_ERRORS as error:
             # As in the whole model, the engine may need sizes and indices before it runs.
-            whole = {name: one for name, one in given.items() if isinstance(one, np.ndarray) and is_float(one.dtype)}
-            if len(whole) == len(given):
-                return Ran({}, {}, _cannot(error))
-            known = {**constants, **{name: one for name, one in given.items() if name not in whole}}
+            float_inputs = {
+                name: value for name, value in inputs.items() if isinstance(value, np.ndarray) and is_float(value.dtype)
+            }
+            if len(float_inputs) == len(inputs):
+                return SingleNodeResult({}, {}, _describe_failure(error))
+            folded_inputs = {**constants, **{name: value for name, value in inputs.items() if name not in float_inputs}}
         try:
-            return self._run(reference, node, whole, known)
-        except (MissingTensor, *CANNOT) as error:
-            return Ran({}, {}, _cannot(error))
+            return self._run(reference, node, float_inputs, folded_inputs)
+        except (MissingTensor, *CANNOT_RUN_ERRORS) as error:
+            return SingleNodeResult({}, {}, _describe_failure(error))
 
     def _run(
-        self, reference: Reference, node: ReferenceNode, given: Mapping[str, Any], constants: Mapping[str, Array]
-    ) -> Ran:
-        part = cut(reference, [node.name], given, node.outputs, constants)
-        with self._setup._replace(precision=node.precision).load(part.proto) as model:
-            names = [one.name for one in model.program.inputs]
-            inputs = dict(zip(names, model._kept_arguments(**part.inputs), strict=True))
-            made = dict(model.program(inputs, loop_timeout=self.loop_timeout))
-            made = model._kept_strings.texts(made) if model._kept_strings else made
-            return Ran(made, told_additions(model.program, inputs))
+        self, reference: Reference, node: ReferenceNode, node_inputs: Mapping[str, Any], constants: Mapping[str, Array]
+    ) -> SingleNodeResult:
+        subgraph = extract_subgraph(reference, [node.name], node_inputs, node.outputs, constants)
+        with self._setup._replace(precision=node.precision).load(subgraph.proto) as model:
+            names = [program_input.name for program_input in model.program.inputs]
+            inputs = dict(zip(names, model._indexed_arguments(**subgraph.inputs), strict=True))
+            results = dict(model.program(inputs, loop_timeout=self.loop_timeout))
+            results = model._tensor_strings.decode_tensors(results) if model._tensor_strings else results
+            return SingleNodeResult(results, reported_additions(model.program, inputs))
 
     def set_float32(self, reference: Reference) -> None:
         """No-op: a node runs at its precision in the policy."""
@@ -91,15 +93,15 @@ class SingleNodes:
         """Return {}: each node gets the reference's inputs instead."""
         return {}
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
         """Return an empty mapping: each node gets the reference's inputs instead."""
-        return Held()
+        return TensorMap()
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return {}: each program reports its additions."""
         return {}
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return {}: no program has all nodes, so work is not counted."""
         return {}
 
@@ -114,147 +116,157 @@ class SingleNodes:
         """No-op: each program is closed after its node."""
 
 
-def _cannot(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     return f"it does not run by itself: {error}"
 
 
 class ReferenceValues:
     """The reference's values from the model's inputs on, in float32 or a wider declared type."""
 
-    def __init__(self, reference: Reference, given: Mapping[str, Any]) -> None:
+    def __init__(self, reference: Reference, case_inputs: Mapping[str, Any]) -> None:
         self._reference = reference
-        self._runner = reference.runner.with_types(reference.types.for_values())
-        self._held: dict[str, Any] = dict(given)
+        self._runner = reference.runner.with_types(reference.types.without_errors())
+        self._values: dict[str, Any] = dict(case_inputs)
         self._dtypes: dict[str, Any] = {}
         self._stored: dict[str, str] = {}  # precision of the node that computes the tensor
         self.folded: set[str] = set()
 
     def forget(self, name: str) -> None:
         """Drop a value after its last reader."""
-        self._held.pop(name, None)
+        self._values.pop(name, None)
 
-    def given(self, node: ReferenceNode) -> dict[str, Any]:
+    def node_inputs(self, node: ReferenceNode) -> dict[str, Any]:
         """Return a node's inputs, rounded to storage, in their declared types.
 
         Finite numbers beyond a type saturate: with infinite inputs, the result would not show whether the node is
         right.
         """
-        made = {}
+        inputs = {}
         for name in node.inputs:
-            if name not in self._held:
+            if name not in self._values:
                 continue
-            value = self._held[name]
+            value = self._values[name]
             if name not in self.folded and isinstance(value, np.ndarray) and is_float(value.dtype):
                 value = self._rounded(name, value, node)
             elif name in self.folded and isinstance(value, np.ndarray):
                 value = value.astype(self._dtypes[name], copy=False)
-            made[name] = value
-        return made
+            inputs[name] = value
+        return inputs
 
     def _rounded(self, name: str, value: Array, node: ReferenceNode) -> Array:
         dtype = np.dtype(self._dtypes.get(name, value.dtype))
         precisions = (self._stored.get(name, node.precision), node.precision)
-        kept = [self._reference.types.at(one).storage(dtype) for one in precisions]
-        return _nearest(value, [*kept, float_type(str(dtype))]).astype(dtype)
+        targets = [self._reference.types.at_precision(precision).storage_type(dtype) for precision in precisions]
+        return _round_to_finite(value, [*targets, find_float_type(str(dtype))]).astype(dtype)
 
-    def follow(self, node: ReferenceNode, made: Mapping[str, Array]) -> None:
-        """Evaluate a node; if no rule covers it, continue from the device's results `made`."""
+    def advance(self, node: ReferenceNode, device_results: Mapping[str, Array]) -> None:
+        """Evaluate a node; if no rule covers it, continue from the device's results `device_results`."""
         try:
             results = node.run({name: self._value(name) for name in node.inputs}, self._runner)
         except (Unproved, IndexError, KeyError, MemoryError):
             results = {}
         for name in node.outputs:
             value = results.get(name)
-            if value is None and name not in made:
+            if value is None and name not in device_results:
                 continue
-            self._held[name] = _plain(value) if value is not None else made[name]
-            self._dtypes[name] = value.dtype if isinstance(value, Bounded) else getattr(made.get(name), "dtype", None)
+            self._values[name] = _to_array(value) if value is not None else device_results[name]
+            self._dtypes[name] = (
+                value.dtype if isinstance(value, Bounded) else getattr(device_results.get(name), "dtype", None)
+            )
             self._stored[name] = node.precision
-            if node.folded:
+            if node.is_folded:
                 self.folded.add(name)
 
     def _value(self, name: str) -> Value:
         """Return a value as an exact Bounded. Raise KeyError if there is none."""
-        if name not in self._held:
-            return exactly(self._reference.held(name))
-        value = self._held[name]
+        if name not in self._values:
+            return drop_error(self._reference.get_constant(name))
+        value = self._values[name]
         if isinstance(value, np.ndarray):
             return Bounded(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)
-        return given_input(value, self._runner.types)
+        return bounded_input(value, self._runner.types)
 
 
-def _plain(value: Value) -> Any:
+def _to_array(value: Value) -> Any:
     """Return a value as an array, in float32 unless the declared type is wider."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_to_array(item) for item in value]
     if not isinstance(value, Bounded) or not value.is_float:
         return value.value if isinstance(value, Bounded) else value
-    wide = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
-    return _nearest(value.value, [float_type(str(wide))]).astype(wide)
+    dtype = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
+    return _round_to_finite(value.value, [find_float_type(str(dtype))]).astype(dtype)
 
 
-def _nearest(value: Array, types: Iterable[FloatType]) -> Array:
+def _round_to_finite(value: Array, types: Iterable[FloatType]) -> Array:
     """Round to the nearest finite number of each type in turn; infinity and NaN are kept."""
-    made = np.asarray(value, np.float64)
-    for one in types:
-        made = np.where(np.isfinite(made), one.rounded(np.clip(made, -one.largest, one.largest)), made)
-    return made
+    rounded = np.asarray(value, np.float64)
+    for float_format in types:
+        rounded = np.where(
+            np.isfinite(rounded),
+            float_format.rounded(np.clip(rounded, -float_format.largest, float_format.largest)),
+            rounded,
+        )
+    return rounded
 
 
-class ReferenceInputs(Proof):
+class ReferenceInputValidation(ModelValidation):
     """Checks nodes on their own, on the reference's values."""
 
-    def __init__(self, fused: Model, options: Options, against: Against) -> None:
-        self._nodes = SingleNodes(fused)
-        super().__init__(fused, options, against, self._nodes)
+    def __init__(self, fused: Model, options: ValidationOptions, oracle: Oracle) -> None:
+        self._nodes = SingleNodePrograms(fused)
+        super().__init__(fused, options, oracle, self._nodes)
 
     @property
-    def refused(self) -> str:
+    def skip_reason(self) -> str:
         """Why kernels are not checked."""
-        return NOT_RUN
+        return OPTIMIZED_PROGRAM_NOT_RUN
 
-    def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+    def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Check every node of a case."""
         constants = self.reference.constants
-        values = ReferenceValues(self.reference, {k: v for k, v in given.items() if k not in constants or k in inputs})
+        values = ReferenceValues(
+            self.reference, {k: v for k, v in case_inputs.items() if k not in constants or k in inputs}
+        )
         self._case = case
         step()
         for index, node in enumerate(self.reference.nodes):
-            values.follow(node, self._by_itself(node, values, case))
+            values.advance(node, self._check_single_node(node, values, case))
             for name in self._readers.get(index, ()):
                 values.forget(name)
             step()
 
-    def _by_itself(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
+    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
         """Check a node and return the device's results."""
-        given = values.given(node)
-        constants = {name: given.pop(name) for name in values.folded.intersection(given)}
-        ran = self._nodes.run(self.reference, node, given, constants)
-        types = self.reference.runner.at(node.precision).types
-        alone = Carried(self.reference, self.reference.runner, {})
-        alone.held = {name: given_input(one, types) for name, one in given.items()}
-        alone.held.update((name, constant(one, types)) for name, one in constants.items())
-        alone.additions, alone.stored = ran.additions, ran.tensors
-        local, note = self._evaluated(node, alone, {}, case)
-        for one in self.ranges.of_node(node, alone, local or {}, ran.tensors):
-            self._find(one._replace(case=case))
+        inputs = values.node_inputs(node)
+        constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
+        result = self._nodes.run(self.reference, node, inputs, constants)
+        types = self.reference.runner.at_precision(node.precision).types
+        isolated = LiveValues(self.reference, self.reference.runner, {})
+        isolated.values = {name: bounded_input(value, types) for name, value in inputs.items()}
+        isolated.values.update((name, bounded_constant(value, types)) for name, value in constants.items())
+        isolated.additions, isolated.device_results = result.additions, result.tensors
+        rule_results, note = self._evaluate(node, isolated, {}, case)
+        for value in self.ranges.of_node(node, isolated, rule_results or {}, result.tensors):
+            self._add_finding(value._replace(case=case))
         for name in node.outputs:
-            self._judge_output(node, name, ran, (local or {}).get(name), note)
-        return ran.tensors
+            self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
+        return result.tensors
 
-    def _judge_output(self, node: ReferenceNode, name: str, ran: Ran, expected: Value, note: str) -> None:
-        if name not in ran.tensors:
-            if node.folded and not note:
+    def _check_node_output(
+        self, node: ReferenceNode, name: str, result: SingleNodeResult, expected: Value, note: str
+    ) -> None:
+        if name not in result.tensors:
+            if node.is_folded and not note:
                 return  # folded before the program runs
-            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or ran.why)
+            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
             if isinstance(expected, Bounded):
-                row = row._replace(dtype=name_of(expected.dtype), shape=expected.shape)
+                row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
             waived = self.options.allows(node.op, node.operator, node.name, name)
-            self._keep(row._replace(unproved=(node.name,), waived=waived))
+            self._add_row(row._replace(unproved=(node.name,), waived=waived))
             return
-        actual = ran.tensors[name]
+        actual = result.tensors[name]
         if isinstance(expected, Bounded):
-            types = self.reference.types.at(node.precision)
-            if found := overflow_of(node.name, actual, expected, types, self.fused.precision):
-                self._find(found._replace(case=self._case))
-        self._judge(node, name, actual, self._near(node, name, actual, expected), None, note)
+            types = self.reference.types.at_precision(node.precision)
+            if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
+                self._add_finding(overflow._replace(case=self._case))
+        self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)

@@ -11,98 +11,106 @@ import numpy as np
 from .._pumice import Context
 from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError
-from ..base.host_arrays import differing, same_bits
-from ..importer.file.model_file import ModelFile, portable
+from ..base.host_arrays import bitwise_equal, find_bit_differences
+from ..importer.file.model_file import ModelFile, make_portable
 from ..importer.load import load_graph
-from ..model.array_files import npz_arrays
+from ..model.array_files import read_npz
 from ..model.model import Model
-from .oracle import Against, Expected, Tolerance, Valued, array_of
 from .bounds.bounded import Bounded
-from .bounds.registry import Call, Rule, Undecided, Unproved, Value, rule_of
+from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
+from .bounds.registry import Call, Rule, Undecided, Unproved, Value, find_rule
 from .bounds.rule_runner import Runner
-from .bounds.float_types import DeclaredTypes, Types, is_float
-from .user_kernel_rules import kernel_nodes
-from .member_evaluation import by_members, first_line
+from .member_evaluation import evaluate_members, first_line
+from .onnx_runtimes import (
+    add_all_tensors_as_outputs,
+    evaluate_with_onnx,
+    import_onnxruntime,
+    load_whole_model,
+    make_session,
+    make_single_node_model,
+    run_session,
+)
+from .oracle import ExpectedValue, Oracle, Tolerance, ValueOracle, to_declared_array
 from .reference import Reference, ReferenceNode
 from .report_rows import Finding
-from .onnx_runtimes import alone, by_onnx, run, runtime, session, whole_model, with_every_tensor
-from .tensor_sources import DeviceTensors, Subject, Tensors
+from .tensor_sources import DeviceTensors, Subject, TensorSource
+from .user_kernel_rules import describe_kernel_nodes
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
 _Function: TypeAlias = Callable[[dict[str, Any], list[Any]], Any]
-_RUNTIMES = ("onnx", "onnxruntime")
+_RUNTIME_NAMES = ("onnx", "onnxruntime")
 
 
-def against_of(reference: Any, subject: Subject, cases: int) -> Against:
+def make_oracle(reference: Any, subject: Subject, cases: int) -> Oracle:
     """Return the reference for the `reference` argument of validate. Raise InputError if the argument is not supported.
 
     Loading a model on another device may raise its own errors.
     """
     if reference is None or (isinstance(reference, str) and reference == "float64"):
-        return Against()
-    if isinstance(reference, str) and reference in _RUNTIMES:
-        return ByOnnx() if reference == "onnx" else ByRuntime(subject)
+        return Oracle()
+    if isinstance(reference, str) and reference in _RUNTIME_NAMES:
+        return OnnxReferenceOracle() if reference == "onnx" else OnnxRuntimeOracle(subject)
     if reference is subject or (isinstance(reference, str) and reference == "run"):
-        return AnotherRun()
-    if isinstance(reference, Mapping) and reference and all(callable(one) for one in reference.values()):
-        return Functions(reference)
+        return RepeatedRunOracle()
+    if isinstance(reference, Mapping) and reference and all(callable(function) for function in reference.values()):
+        return FunctionOracle(reference)
     if isinstance(reference, Mapping | os.PathLike) or (isinstance(reference, str) and reference.endswith(".npz")):
-        return Stored([reference], cases)
+        return StoredTensorOracle([reference], cases)
     if isinstance(reference, list | tuple):
-        return Stored(reference, cases)
+        return StoredTensorOracle(reference, cases)
     if isinstance(reference, Model):
-        return _of_model(reference, subject)
+        return _oracle_of_model(reference, subject)
     if isinstance(reference, str | Context):
-        return _elsewhere(reference, subject)
+        return _oracle_on_other_device(reference, subject)
     raise InputError(
         "validate: reference: expected 'float64', 'onnx', 'onnxruntime', 'run', a precision, a device, a Context, a Model, stored tensors "
         f"or functions by operator, given {reference!r}"
     )
 
 
-def _is_same(model: Model, subject: Subject) -> bool:
+def _is_same_program(model: Model, subject: Subject) -> bool:
     """Whether both are the same program, which would prove nothing: the same file, kernels, device and precisions."""
     if not isinstance(subject, Model) or _precisions(model) != _precisions(subject):
         return False
-    files = [ModelFile(portable(one.source), one.folder) for one in (model, subject)]
+    files = [ModelFile(make_portable(loaded.source), loaded.folder) for loaded in (model, subject)]
     if model.device.uuid != subject.device.uuid or bytes(files[0].skeleton) != bytes(files[1].skeleton):
         return False
-    return model.kernel_table is subject.kernel_table or kernel_nodes(model) == kernel_nodes(subject)
+    return model.kernel_table is subject.kernel_table or describe_kernel_nodes(model) == describe_kernel_nodes(subject)
 
 
 def _precisions(model: Model) -> tuple[str, list[str]]:
     return model.precision, sorted(model.float32_nodes)
 
 
-def _of_model(model: Model, subject: Subject) -> Against:
-    if _is_same(model, subject):
-        return AnotherRun()
+def _oracle_of_model(model: Model, subject: Subject) -> Oracle:
+    if _is_same_program(model, subject):
+        return RepeatedRunOracle()
     if model.float32_nodes and not (isinstance(subject, Model) and _precisions(model) == _precisions(subject)):
         raise InputError(
             f"validate: reference: expected a model at one precision, or at those of the one that is judged, given '{model.name}' with "
             f"{len(model.float32_nodes)} nodes in fp32"
         )
-    return OtherProgram(model)
+    return OtherProgramOracle(model)
 
 
-def _elsewhere(reference: str | Context, subject: Subject) -> Against:
+def _oracle_on_other_device(reference: str | Context, subject: Subject) -> Oracle:
     """Return the model on another device or at another precision as the reference, by default on the subject's."""
     context, precision = (subject.context if isinstance(subject, Model) else None), None
-    opened = None
+    opened_context = None
     if isinstance(reference, Context):
         context = reference
     elif reference in PRECISIONS:
         precision = reference
     else:
-        context = opened = Context(reference)
-    owned: list[Any] = [opened] if opened else []
+        context = opened_context = Context(reference)
+    owned: list[Any] = [opened_context] if opened_context else []
     try:
         if isinstance(subject, Model):
-            same = precision is None or (precision, []) == _precisions(subject)
-            if same and context is not None and context.info.uuid == subject.context.info.uuid:
-                return AnotherRun()
+            is_same_precision = precision is None or (precision, []) == _precisions(subject)
+            if is_same_precision and context is not None and context.info.uuid == subject.context.info.uuid:
+                return RepeatedRunOracle()
             model = subject.loaded_again(context, precision)
         else:
             kernels = subject.kernel_table
@@ -110,149 +118,155 @@ def _elsewhere(reference: str | Context, subject: Subject) -> Against:
                 subject.source, context, precision or "fp32", folder=subject.folder, progress=False, kernels=kernels
             )
         owned.insert(0, model)
-        made = OtherProgram(model, owned)
+        oracle = OtherProgramOracle(model, owned)
         owned = []
-        return made
+        return oracle
     finally:
-        for one in owned:
-            one.close()
+        for resource in owned:
+            resource.close()
 
 
 # ---- runtimes
 
 
-class _Runtime(Valued):
+class _RuntimeOracle(ValueOracle):
     """A runtime that evaluates single nodes and keeps the results; operators without a rule use the caller's tolerance."""
 
-    judges_kernels = True  # kernels are checked by evaluating their members in order
+    checks_kernels = True  # kernels are checked by evaluating their members in order
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: ProgramTypes) -> None:
         super().__init__(types)
-        self._tolerated: dict[str, float] = {}
+        self._tolerances_by_name: dict[str, float] = {}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Bind, and add rules for operators without one if the caller gives their nodes a tolerance."""
         super().bind(reference, tolerance, tensors)
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
-            if rule_of(node.op, node.domain) is None and None not in allowed.values():
-                self._tolerated.update((name, one) for name, one in allowed.items() if one is not None)
+            if find_rule(node.op, node.domain) is None and None not in allowed.values():
+                self._tolerances_by_name.update(
+                    (name, tolerance_value) for name, tolerance_value in allowed.items() if tolerance_value is not None
+                )
                 for runner in (reference.runner, reference.chained):
-                    runner.operators[node.operator] = self._rule
+                    runner.custom_rules[node.operator] = self._rule
 
-    def alone(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
+    def evaluate_isolated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
         """Evaluate the node in the runtime; add a note if that fails."""
         try:
-            return self.evaluated(node, arrays)
+            return self.evaluate_node(node, arrays)
         except Exception as error:  # the runtime may raise anything
             self._note(node, f"it fails: {first_line(error)}")
             return None
 
-    def kernel(
-        self, members: Sequence[ReferenceNode], name: str, made: Value, read: Callable[[str], Value]
-    ) -> Expected:
+    def kernel_expectation(
+        self, members: Sequence[ReferenceNode], name: str, rule_value: Value, read: Callable[[str], Value]
+    ) -> ExpectedValue:
         """Evaluate a kernel's members in the runtime; if that fails, return the rules' result with a note."""
         try:
-            found = by_members(members, read, self._runner, self.evaluated)
+            member_values = evaluate_members(members, read, self._runner, self.evaluate_node)
         except Unproved as error:
-            return Expected(made, f"by the rules, not by {self.name}: {error}")
-        value = found.values.get(name)
+            return ExpectedValue(rule_value, f"by the rules, not by {self.name}: {error}")
+        value = member_values.values.get(name)
         if not isinstance(value, np.ndarray):
-            return Expected(made, f"by the rules, not by {self.name}: it gives no tensor")
-        return self._beside(value, made, found.bounded.get(name), self._runner)
+            return ExpectedValue(rule_value, f"by the rules, not by {self.name}: it gives no tensor")
+        return self._combine_bounds(value, rule_value, member_values.bounded.get(name), self._runner)
 
-    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+    def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """Return a node's outputs by name. Raise whatever the runtime raises."""
         raise NotImplementedError
 
     def _rule(self, call: Call) -> list[Any]:
         names = [name for name in call.node.output if name]
-        if any(name not in self._tolerated for name in names):
-            return Runner(call.opsets, call.types).node(call.node, call.given, call.outer or {})
+        if any(name not in self._tolerances_by_name for name in names):
+            return Runner(call.opsets, call.types).run_node(call.node, call.inputs, call.outer or {})
         node = ReferenceNode(names[0], call.node)
-        values = {**(call.outer or {}), **dict(zip(call.node.input, call.given, strict=False))}
-        arrays = {name: _exact(values.get(name), call.op) for name in node.inputs}
+        values = {**(call.outer or {}), **dict(zip(call.node.input, call.inputs, strict=False))}
+        arrays = {name: _exact_input(values.get(name), call.op) for name in node.inputs}
         try:
-            made = self.evaluated(node, arrays)
+            outputs = self.evaluate_node(node, arrays)
         except Exception as error:
             raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {first_line(error)}") from None
-        bounds = self._tolerated
+        bounds = self._tolerances_by_name
         return [
-            Bounded(made[name], np.full(made[name].shape, bounds[name]), made[name].dtype, True) if name else None
+            Bounded(outputs[name], np.full(outputs[name].shape, bounds[name]), outputs[name].dtype, True)
+            if name
+            else None
             for name in call.node.output
         ]
 
 
-class ByOnnx(_Runtime):
+class OnnxReferenceOracle(_RuntimeOracle):
     """onnx.reference, node by node."""
 
     name = "onnx"
 
     def __init__(self) -> None:
-        super().__init__(DeclaredTypes(narrow=True))
-        self._made: dict[str, Any] = {}
+        super().__init__(DeclaredTypes(low_precision=True))
+        self._chain_values: dict[str, Any] = {}
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
+    def begin_case(
+        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int, sampled: bool = False
+    ) -> None:
         """Start a case and drop the previous one."""
-        super().begin(inputs, given, case, sampled)
-        self._made = self.values = dict(given)
+        super().begin_case(inputs, case_inputs, case, sampled)
+        self._chain_values = self.own_values = dict(case_inputs)
 
-    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+    def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return {}: values are added as the nodes run."""
         return {}
 
-    def follow(self, node: ReferenceNode) -> None:
+    def follow_node(self, node: ReferenceNode) -> None:
         """Also run the node on onnx's own values."""
-        known = {**self.reference.constants, **self._made}
-        if any(name not in known for name in node.inputs):
+        known_values = {**self.reference.constants, **self._chain_values}
+        if any(name not in known_values for name in node.inputs):
             self._note(node, "it failed before")
         else:
             try:
-                arrays = {name: known[name] for name in node.inputs}
-                self._made.update(by_onnx(node, arrays, self.reference.opsets))
+                arrays = {name: known_values[name] for name in node.inputs}
+                self._chain_values.update(evaluate_with_onnx(node, arrays, self.reference.opsets))
             except Exception as error:  # then later nodes have no values
                 self._note(node, f"it fails: {first_line(error)}")
-        super().follow(node)
+        super().follow_node(node)
 
-    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+    def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """Evaluate a node in onnx.reference."""
-        return by_onnx(node, arrays, self.reference.opsets)
+        return evaluate_with_onnx(node, arrays, self.reference.opsets)
 
 
-class ByRuntime(_Runtime):
+class OnnxRuntimeOracle(_RuntimeOracle):
     """ONNX Runtime on the CPU without graph optimisations: every node on its own, and every tensor of the model."""
 
     name = "onnxruntime"
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(DeclaredTypes())
-        runtime()
-        self._why = ""
+        import_onnxruntime()
+        self._failure = ""
         self._session: Any = None
         try:
-            self._session = session(with_every_tensor(whole_model(subject.source, subject.folder)))
+            self._session = make_session(add_all_tensors_as_outputs(load_whole_model(subject.source, subject.folder)))
         except Exception as error:
-            self._why = first_line(error)
+            self._failure = first_line(error)
         self._nodes: dict[str, Any] = {}
 
-    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+    def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return every tensor; {} if the runtime rejects the model."""
-        made: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if self._session is not None:
             try:
-                made = run(self._session, given)
+                results = run_session(self._session, case_inputs)
             except Exception as error:
-                self._why = first_line(error)
-        if self._why:
-            self.notes.update((name, f"by the rules: {self.name} fails: {self._why}") for name in self._makers)
-        return {name: value for name, value in made.items() if isinstance(value, np.ndarray)}
+                self._failure = first_line(error)
+        if self._failure:
+            self.notes.update((name, f"by the rules: {self.name} fails: {self._failure}") for name in self._producers)
+        return {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
 
-    def evaluated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
+    def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """Evaluate a node in its own session, cached for the next case."""
-        key = f"{node.name} {[(one.dtype, one.ndim) for one in arrays.values() if one is not None]}"
+        key = f"{node.name} {[(array.dtype, array.ndim) for array in arrays.values() if array is not None]}"
         if key not in self._nodes:
-            self._nodes[key] = session(alone(node, arrays, self.reference.opsets), threads=1)
-        return run(self._nodes[key], arrays)
+            self._nodes[key] = make_session(make_single_node_model(node, arrays, self.reference.opsets), threads=1)
+        return run_session(self._nodes[key], arrays)
 
     def close(self) -> None:
         """Free the sessions."""
@@ -263,38 +277,38 @@ class ByRuntime(_Runtime):
 # ---- programs of pumice, and stored tensors
 
 
-class OtherProgram(Valued):
+class OtherProgramOracle(ValueOracle):
     """Another device, precision or file of the model: every tensor of its unfused program."""
 
     chained = True
 
     def __init__(self, model: Model, owned: Sequence[Any] = ()) -> None:
-        super().__init__(Types(model.precision))
+        super().__init__(ProgramTypes(model.precision))
         self.name = f"{model.device.name}, {model.precision}"
-        self.mixed = bool(model.float32_nodes)
+        self.has_mixed_precision = bool(model.float32_nodes)
         self._model = model
         self._owned = owned
         self._tensors = DeviceTensors(model, load_graph)
 
-    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+    def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return the program's tensors for its inputs."""
-        wanted = [value.name for value in self._model.program.inputs]
-        if missing := [name for name in wanted if name not in inputs]:
+        input_names = [value.name for value in self._model.program.inputs]
+        if missing := [name for name in input_names if name not in inputs]:
             raise InputError(
                 f"validate: reference: model '{self._model.name}' has an input '{missing[0]}', the other none"
             )
-        texts = self.reference.texts({name: inputs[name] for name in wanted})
-        strings = self._model._kept_strings
-        return self._tensors.tensors(strings.places(texts) if strings else texts)
+        texts = self.reference.decode_strings({name: inputs[name] for name in input_names})
+        strings = self._model._tensor_strings
+        return self._tensors.tensors(strings.encode_tensors(texts) if strings else texts)
 
     def close(self) -> None:
         """Close the compiled programs, and the model and context unless the caller owns them."""
         self._tensors.close()
-        for one in self._owned:
-            one.close()
+        for resource in self._owned:
+            resource.close()
 
 
-class AnotherRun(Against):
+class RepeatedRunOracle(Oracle):
     """Another run of the same program, to compare the bits. The bounds come from the rules."""
 
     name = "float64, and another run"
@@ -302,82 +316,84 @@ class AnotherRun(Against):
     def __init__(self) -> None:
         super().__init__()
         self._case = -1
-        self._again: dict[str, Array] = {}
+        self._other_tensors: dict[str, Array] = {}
         self._results: dict[str, Array] = {}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Keep the program."""
         self._source = tensors
 
-    def begin(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int, sampled: bool = False) -> None:
+    def begin_case(
+        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int, sampled: bool = False
+    ) -> None:
         """Run the program."""
-        super().begin(inputs, given, case, sampled)
+        super().begin_case(inputs, case_inputs, case, sampled)
         if case == self._case:
             return
         self._case = case
-        self._again = self._source.tensors(dict(inputs))
+        self._other_tensors = self._source.tensors(dict(inputs))
         self._results = self._source.results(dict(inputs))
 
-    def compared(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
+    def compare_bits(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
         """Return a finding if the bits differ from the other run."""
-        other = self._again.pop(output, None) if output else self._results.get(node)
-        if other is None or same_bits(other, actual):
+        other = self._other_tensors.pop(output, None) if output else self._results.get(node)
+        if other is None or bitwise_equal(other, actual):
             return None
-        differ = int(differing(other, actual).sum())
+        differ = int(find_bit_differences(other, actual).sum())
         text = f"{differ} of {actual.size} elements of '{output or node}' have other bits in another run"
         return Finding("not deterministic", node, text, differ, case)
 
 
-class Stored(Valued):
+class StoredTensorOracle(ValueOracle):
     """Stored tensors by name, a mapping or .npz file per case; floats have the precision of the least precise tensor."""
 
     name = "stored tensors"
     chained = True
     any_float = True
 
-    def __init__(self, given: Iterable[Any], cases: int) -> None:
-        self._cases = [_loaded(one) for one in given]
+    def __init__(self, stored_cases: Iterable[Any], cases: int) -> None:
+        self._cases = [_load_stored_tensors(tensors) for tensors in stored_cases]
         if len(self._cases) != cases:
             raise InputError(
                 f"validate: reference: expected stored tensors of {cases} cases, given those of {len(self._cases)}"
             )
-        dtypes = {str(array.dtype) for one in self._cases for array in one.values()}
+        dtypes = {str(array.dtype) for tensors in self._cases for array in tensors.values()}
         names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
         precision = next((names[dtype] for dtype in names if dtype in dtypes), "fp32")
-        super().__init__(Types(precision, sums="fp64" if precision == "fp64" else "fp32"))
+        super().__init__(ProgramTypes(precision, accumulation="fp64" if precision == "fp64" else "fp32"))
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Bind. Raise InputError if the model has no tensor of a stored name."""
         super().bind(reference, tolerance, tensors)
-        for one in self._cases:
-            if unknown := [name for name in one if name not in self._makers]:
+        for case_tensors in self._cases:
+            if unknown := [name for name in case_tensors if name not in self._producers]:
                 raise InputError(f"validate: reference: no node of the model makes a tensor '{unknown[0]}'")
 
-    def case(self, inputs: Mapping[str, Array], given: Mapping[str, Any], case: int) -> dict[str, Array]:
+    def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return the stored tensors of a case."""
         return dict(self._cases[case])
 
 
-def _loaded(given: Any) -> dict[str, Array]:
-    if isinstance(given, Mapping):
-        made = {str(name): np.asarray(array) for name, array in given.items()}
+def _load_stored_tensors(source: Any) -> dict[str, Array]:
+    if isinstance(source, Mapping):
+        arrays = {str(name): np.asarray(array) for name, array in source.items()}
     else:
-        if not isinstance(given, str | os.PathLike):
-            raise InputError(f"validate: reference: expected an .npz file of tensors, given {given!r:.200}")
+        if not isinstance(source, str | os.PathLike):
+            raise InputError(f"validate: reference: expected an .npz file of tensors, given {source!r:.200}")
         try:
-            made = npz_arrays(given)
+            arrays = read_npz(source)
         except (InputError, OSError) as error:
             raise InputError(f"validate: reference: expected an .npz file of tensors: {error}") from None
-    texts = {name: array.astype(object) for name, array in made.items() if array.dtype.kind in "UTO"}
-    if not made or any(not isinstance(one, str) for array in texts.values() for one in array.flat):
+    texts = {name: array.astype(object) for name, array in arrays.items() if array.dtype.kind in "UTO"}
+    if not arrays or any(not isinstance(item, str) for array in texts.values() for item in array.flat):
         raise InputError("validate: reference: expected arrays by the names of tensors, given none or other objects")
-    return {**made, **texts}
+    return {**arrays, **texts}
 
 
 # ---- the caller's functions
 
 
-class Functions(Against):
+class FunctionOracle(Oracle):
     """The caller's functions by operator, which replace the rules: function(attributes, inputs) -> outputs, optionally
     with bounds.
     """
@@ -386,54 +402,59 @@ class Functions(Against):
 
     def __init__(self, functions: Mapping[str, _Function]) -> None:
         super().__init__()
-        self._functions = {name.removeprefix("ai.onnx::"): one for name, one in functions.items()}
+        self._functions = {name.removeprefix("ai.onnx::"): function for name, function in functions.items()}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: Tensors) -> None:
+    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Register the functions as rules. Raise InputError if the model has no such operator."""
-        known = set(_operators(node.proto for node in reference.nodes))
+        known = set(_operator_names(node.proto for node in reference.nodes))
         for name, function in self._functions.items():
             if name not in known:
                 raise InputError(f"validate: reference: the model has no operator '{name}'")
             domain, _, op = name.rpartition("::")
             for runner in (reference.runner, reference.chained):
-                runner.operators[name] = _rule_by(name, function, rule_of(op, domain))
+                runner.custom_rules[name] = _make_function_rule(name, function, find_rule(op, domain))
 
 
-def _operators(nodes: Iterable[NodeProto]) -> Iterator[str]:
+def _operator_names(nodes: Iterable[NodeProto]) -> Iterator[str]:
     for node in nodes:
         domain = "" if node.domain == "ai.onnx" else node.domain
         yield f"{domain}::{node.op_type}" if domain else node.op_type
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _operators(attribute.g.node)
+                yield from _operator_names(attribute.g.node)
 
 
-def _rule_by(name: str, function: _Function, beneath: Rule | None) -> Rule:
+def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) -> Rule:
     """Return a rule with the function's values and bounds; if there was a rule, it propagates the errors of the
     inputs.
     """
 
     def rule(call: Call) -> list[Any]:
-        made: list[Any] = []
-        if beneath is not None:
-            made = beneath(call)
-        inputs = [_exact(value, name, beneath is None) for value in call.given]
-        floats = [np.asarray(one, np.float64) if one is not None and is_float(one.dtype) else one for one in inputs]
+        rule_results: list[Any] = []
+        if base_rule is not None:
+            rule_results = base_rule(call)
+        inputs = [_exact_input(value, name, base_rule is None) for value in call.inputs]
+        floats = [
+            np.asarray(item, np.float64) if item is not None and is_float(item.dtype) else item for item in inputs
+        ]
         try:
-            given = list(_pairs(function(dict(call.attributes), floats), call.outputs))
+            outputs = list(_pair_outputs_with_bounds(function(dict(call.attributes), floats), call.outputs))
         except Unproved:
             raise
         except Exception as error:  # the caller's function may raise anything
             text = f"{type(error).__name__}: {first_line(error)}"
             raise Unproved(f"the caller's function for {name} fails: {text}") from None
-        dtype = next((one.dtype for one in inputs if one is not None and is_float(one.dtype)), np.dtype(np.float32))
-        bounded = [_given(value, bound, dtype) for value, bound in given]
-        return [_joined(one, made[i] if i < len(made) else None, call.types) for i, one in enumerate(bounded)]
+        dtype = next((item.dtype for item in inputs if item is not None and is_float(item.dtype)), np.dtype(np.float32))
+        bounded = [_bounded_output(value, bound, dtype) for value, bound in outputs]
+        return [
+            _combine_with_rule(item, rule_results[i] if i < len(rule_results) else None, call.types)
+            for i, item in enumerate(bounded)
+        ]
 
     return rule
 
 
-def _exact(value: Any, name: str, needed: bool = True) -> Array | None:
+def _exact_input(value: Any, name: str, needed: bool = True) -> Array | None:
     """Return an input as an array. Raise Unproved if it is not a tensor, Undecided if it has an error the function
     cannot propagate.
     """
@@ -443,21 +464,21 @@ def _exact(value: Any, name: str, needed: bool = True) -> Array | None:
         raise Unproved(f"an input of {name} is no tensor")
     if needed and value.error is not None and np.any(value.error > 0):
         raise Undecided(f"no rule says what {name} makes of its inputs' errors")
-    array = array_of(value)
+    array = to_declared_array(value)
     return array if array is not None else np.asarray(value.value)
 
 
-def _pairs(result: Any, count: int) -> Iterator[tuple[Any, Any]]:
+def _pair_outputs_with_bounds(result: Any, count: int) -> Iterator[tuple[Any, Any]]:
     """Yield each output with its bound or None. Raise ValueError if their number is wrong."""
-    alone = not isinstance(result, list | tuple) or (count == 1 and isinstance(result, tuple) and len(result) == 2)
-    outputs = [result] if alone else list(result)
+    is_single = not isinstance(result, list | tuple) or (count == 1 and isinstance(result, tuple) and len(result) == 2)
+    outputs = [result] if is_single else list(result)
     if len(outputs) != count:
         raise ValueError(f"expected {count} outputs, given {len(outputs)}")
-    for one in outputs:
-        yield one if isinstance(one, tuple) and len(one) == 2 else (one, None)
+    for output in outputs:
+        yield output if isinstance(output, tuple) and len(output) == 2 else (output, None)
 
 
-def _given(value: Any, bound: Any, dtype: Any) -> Bounded:
+def _bounded_output(value: Any, bound: Any, dtype: Any) -> Bounded:
     array = np.asarray(value)
     if array.dtype == object:
         raise Unproved("the caller's function gives what is no tensor")
@@ -468,9 +489,19 @@ def _given(value: Any, bound: Any, dtype: Any) -> Bounded:
     return Bounded(array, error, dtype if double else array.dtype)
 
 
-def _joined(given: Bounded, made: Any, types: Types) -> Bounded:
+def _combine_with_rule(output: Bounded, rule_value: Any, types: ProgramTypes) -> Bounded:
     """Return the given values with the rule's error and type."""
-    if not isinstance(made, Bounded) or made.shape != given.shape or made.is_float != given.is_float:
-        return given
-    joined = Bounded(given.value, types.joined(given.error, made.error), made.dtype, made.stored, made.constant)
-    return joined.with_sides(made.sides)
+    if (
+        not isinstance(rule_value, Bounded)
+        or rule_value.shape != output.shape
+        or rule_value.is_float != output.is_float
+    ):
+        return output
+    combined = Bounded(
+        output.value,
+        types.combine_errors(output.error, rule_value.error),
+        rule_value.dtype,
+        rule_value.stored,
+        rule_value.constant,
+    )
+    return combined.with_alternatives(rule_value.alternatives)

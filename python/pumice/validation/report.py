@@ -6,25 +6,25 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.atomic_files import Path, write_text_atomic
 from ..base.errors import validation_error
-from ..base.atomic_files import Path, write_whole
-from ..base.printable_text import LONG, plain
-from .report_facts import Facts
-from .deviation import ILL, RIGHT, UNPROVED, WRONG
-from .report_record import report_record
-from .report_rows import CASE, DIFFERS, Finding, ValidationRow, deciding_rows, tensor_of
-from .work import Work, percent, share_of
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG
+from .report_facts import ReportFacts
+from .report_record import make_report_record
+from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, deciding_rows, describe_tensor
+from .work import NodeWork, describe_work_share, format_percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ..importer.file.model_file import Folder
     from .explain import Explanation
+    from .load_setup import ReportOrigin
     from .repeatability import Repeatability
-    from .load_setup import Origin
 
-_TEXT_WIDTH = 160
-_MOST_NAMED = 8
+_TABLE_WIDTH = 160
+_MAX_LISTED = 8
 _COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 
 
@@ -48,7 +48,7 @@ class ValidationReport:
         findings: Collection[Finding],
         reference: str = "float64",
         *,
-        facts: Facts | None = None,
+        facts: ReportFacts | None = None,
     ) -> None:
         self.model = model
         self.device = device
@@ -59,36 +59,36 @@ class ValidationReport:
         self._deciding = deciding_rows(rows)
         self.findings = list(findings)
         self.reference = reference  # the reference
-        self.facts = Facts({"name": device}) if facts is None else facts
+        self.facts = ReportFacts({"name": device}) if facts is None else facts
         # Results of repeated runs, one per output of the fused program.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
-        self.work: Mapping[str, Work] = {}  # work of each node, if something is unproved
-        self.origin: Origin | None = None  # the model and the cases; not pickled
+        self.work: Mapping[str, NodeWork] = {}  # work of each node, if something is unproved
+        self.origin: ReportOrigin | None = None  # the model and the cases; not pickled
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "origin": None}
 
-    def add_repeats(self, repeats: Collection[Repeatability], found: Collection[Finding]) -> None:
+    def add_repeats(self, repeats: Collection[Repeatability], findings: Collection[Finding]) -> None:
         """Add the results of repeated runs."""
         self.repeats.extend(repeats)
-        self.findings.extend(found)
+        self.findings.extend(findings)
 
-    def add_stored(self, rows: Collection[ValidationRow], found: Collection[Finding]) -> None:
+    def add_stored(self, rows: Collection[ValidationRow], findings: Collection[Finding]) -> None:
         """Add rows for the outputs stored with the test cases; they also count towards the verdict."""
         self.rows.extend(rows)
         self._deciding.extend(rows)
-        self.findings.extend(found)
+        self.findings.extend(findings)
 
     @property
     def deterministic(self) -> bool | None:
         """Whether all runs of each case gave the same bits; None without repeated runs or a known difference."""
-        if any(one.kind == DIFFERS for one in self.findings):
+        if any(finding.kind == NOT_DETERMINISTIC for finding in self.findings):
             return False
         return True if self.repeats else None
 
     @property
-    def _restless(self) -> bool:
+    def _has_unwaived_differences(self) -> bool:
         return self.deterministic is False and not self.allows_differences
 
     @property
@@ -101,7 +101,7 @@ class ValidationReport:
         """Whether something was checked, every row is right or allowed to be unproved, and all runs have the same bits
         or are allowed to differ.
         """
-        return all(row.ok for row in self._deciding) and not self._restless and not self._is_empty
+        return all(row.ok for row in self._deciding) and not self._has_unwaived_differences and not self._is_empty
 
     @property
     def state(self) -> str:
@@ -111,15 +111,15 @@ class ValidationReport:
         report is ok; else "unproved": a row is unproved, nothing was checked, or runs differ.
         """
         verdicts = {row.verdict for row in self._deciding if not row.ok}
-        found = next((one for one in (WRONG, ILL) if one in verdicts), None)
-        return found or (RIGHT if self.ok else UNPROVED)
+        verdict = next((verdict_name for verdict_name in (WRONG, ILL_CONDITIONED) if verdict_name in verdicts), None)
+        return verdict or (RIGHT if self.ok else UNPROVED)
 
     @property
     def _difference(self) -> tuple[str, str]:
         """A node or output that differs between runs, and a sentence about it."""
-        if (one := next((one for one in self.repeats if not one.deterministic), None)) is not None:
-            return one.node or one.output, one.summary
-        finding = next(one for one in self.findings if one.kind == DIFFERS)
+        if (repeat := next((repeat for repeat in self.repeats if not repeat.deterministic), None)) is not None:
+            return repeat.node or repeat.output, repeat.summary
+        finding = next(repeat for repeat in self.findings if repeat.kind == NOT_DETERMINISTIC)
         return finding.node, finding.text
 
     @property
@@ -154,51 +154,55 @@ class ValidationReport:
             parts.append(f"{right} of {len(self.kernels)} that its kernels store")
         if wrong:
             parts.append(f"{wrong} wrong")
-        if ill := [row for row in self._deciding if row.verdict == ILL]:
+        if ill := [row for row in self._deciding if row.verdict == ILL_CONDITIONED]:
             parts.append(f"{len(ill)} ill-conditioned{' (allowed)' if all(row.waived for row in ill) else ''}")
         if missing:
             allowed = " (allowed)" if all(row.waived for row in missing) else ""
-            parts.append(f"{len(missing)} unproved, {self._share(missing)}{allowed}")
+            parts.append(f"{len(missing)} unproved, {self._describe_share(missing)}{allowed}")
         if self.undecided:
             parts.append(f"{self.undecided} elements undecided")
         if self.unknown:
             parts.append(f"{self.unknown} elements without a finite bound")
-        if made := sum(row.judged.not_finite for row in self._deciding if row.judged):
-            parts.append(f"{made} elements NaN or infinite where the reference is finite")
+        if not_finite := sum(row.judged.not_finite for row in self._deciding if row.judged):
+            parts.append(f"{not_finite} elements NaN or infinite where the reference is finite")
         if self.repeats:
-            runs = max(sum(one.runs.values()) for one in self.repeats)
-            rate = max(one.rate for one in self.repeats)
+            runs = max(sum(repeat.runs.values()) for repeat in self.repeats)
+            rate = max(repeat.rate for repeat in self.repeats)
             parts.append(f"{runs} runs of {f'which {rate:.1%} have other bits' if rate else 'the same bits'}")
         return f"{self.state}: {', '.join(parts)}"
 
-    def _share(self, missing: Collection[ValidationRow]) -> str:
+    def _describe_share(self, missing: Collection[ValidationRow]) -> str:
         """Return the unproved share of the model's work, or of the elements if the work is unknown."""
         makers = {output: node["name"] for node in self.facts.nodes for output in node["outputs"]}
         nodes: set[str] = set()
         for row in missing:
-            own = [row.node] if row.program == "nodes" else row.members or row.unproved or [makers.get(row.output, "")]
-            nodes.update(own)
+            row_nodes = (
+                [row.node] if row.program == "nodes" else row.members or row.unproved or [makers.get(row.output, "")]
+            )
+            nodes.update(row_nodes)
         elements = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
         known = {node["name"] for node in self.facts.nodes}
-        share = share_of(nodes, known, self.work)
-        return share or f"{percent(elements)} of the elements, for nothing is known of the work"
+        share = describe_work_share(nodes, known, self.work)
+        return share or f"{format_percent(elements)} of the elements, for nothing is known of the work"
 
     @property
     def summary(self) -> str:
         """One line: the model, device and reference, the verdict, and the first divergence."""
         cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
         first = self.first_divergence
-        where = "" if first is None else f"; first {_divergence(first)}"
-        row = next((row for row in self._deciding if row.verdict == ILL and not row.waived), None)
+        where = "" if first is None else f"; first {_describe_divergence(first)}"
+        row = next((row for row in self._deciding if row.verdict == ILL_CONDITIONED and not row.waived), None)
         row = row or next((row for row in self.unchecked if not row.waived), None)
         if first is None and row is not None:
-            where = f"; first {_name(row)}: {plain(row.note, LONG)}"
-        elif first is None and self._restless:
-            where = f"; {DIFFERS}: {plain(self._difference[1], LONG)}"
+            where = f"; first {_full_name(row)}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+        elif first is None and self._has_unwaived_differences:
+            where = f"; {NOT_DETERMINISTIC}: {shorten_printable(self._difference[1], MAX_SENTENCE_CHARS)}"
         elif first is None and self.unchecked:
-            where = f"; not checked: {_listed(self.unchecked)}"
+            where = f"; not checked: {_list_names(self.unchecked)}"
         against = "" if self.reference == "float64" else f" against {self.reference}"
-        return f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}, {cases}{against}: {self.verdict}{where}"
+        precision = shorten_printable(self.precision, MAX_SENTENCE_CHARS)
+        subject = f"'{shorten_printable(self.model)}' on {shorten_printable(self.device)}, {precision}"
+        return f"{subject}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
         """Return a table for rich. Numbers are never truncated; long texts are wrapped."""
@@ -206,17 +210,18 @@ class ValidationReport:
         from rich.table import Table
         from rich.text import Text
 
-        title = f"'{plain(self.model)}' on {plain(self.device)}, {plain(self.precision, LONG)}"
+        precision = shorten_printable(self.precision, MAX_SENTENCE_CHARS)
+        title = f"'{shorten_printable(self.model)}' on {shorten_printable(self.device)}, {precision}"
         table = Table(title=Text(title), caption=Text(self.verdict), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in _COLUMNS:
             if column in ("error", "allowed", "accumulated"):
                 table.add_column(column, justify="right", no_wrap=True)
             else:
                 table.add_column(column, overflow="fold")
-        styles = {RIGHT: None, WRONG: "bold red", ILL: "red", UNPROVED: "yellow"}
-        shown = [row for row in self.kernels if not row.ok]  # right kernels repeat their members' rows
-        for row in [*self.rows, *shown]:
-            table.add_row(*map(Text, _cells(row)), style=styles[row.verdict])
+        styles = {RIGHT: None, WRONG: "bold red", ILL_CONDITIONED: "red", UNPROVED: "yellow"}
+        failed_kernels = [row for row in self.kernels if not row.ok]  # right kernels repeat their members' rows
+        for row in [*self.rows, *failed_kernels]:
+            table.add_row(*map(Text, _table_cells(row)), style=styles[row.verdict])
         return table
 
     def __str__(self) -> str:
@@ -225,26 +230,34 @@ class ValidationReport:
         from rich.console import Console
 
         text = StringIO()
-        Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self.table(), markup=False)
-        told = "".join(f"{line}\n" for line in self.told())
-        return f"{text.getvalue()}{told}{self.summary}"
+        Console(file=text, width=_TABLE_WIDTH, color_system=None).print(self.table(), markup=False)
+        lines = "".join(f"{line}\n" for line in self.told())
+        return f"{text.getvalue()}{lines}{self.summary}"
 
     def __repr__(self) -> str:
-        state = {RIGHT: "ok", WRONG: "DIVERGED", ILL: "ILL-CONDITIONED", UNPROVED: "UNPROVED"}[self.state]
+        state = {RIGHT: "ok", WRONG: "DIVERGED", ILL_CONDITIONED: "ILL-CONDITIONED", UNPROVED: "UNPROVED"}[self.state]
         return f"<ValidationReport {state}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts, table
-        from .page import compact
+        from ..base.html import facts_table, table
+        from .page import make_notebook_view
 
         failing = [i for i, row in enumerate(self.rows) if not row.ok]
-        told = {f"{plain(one.kind)}: {plain(one.node)}": plain(one.text, LONG) for one in self.findings}
-        shown = facts(self.summary, told) + compact(self.as_dict())
-        return shown + table(_COLUMNS, map(_cells, self.rows), failing)
+        texts = {
+            f"{shorten_printable(finding.kind)}: {shorten_printable(finding.node)}": shorten_printable(
+                finding.text, MAX_SENTENCE_CHARS
+            )
+            for finding in self.findings
+        }
+        html = facts_table(self.summary, texts) + make_notebook_view(self.as_dict())
+        return html + table(_COLUMNS, map(_table_cells, self.rows), failing)
 
     def told(self) -> list[str]:
         """Return a line per finding, safe for terminals."""
-        return [f"{plain(finding.kind)}: {plain(finding.text, LONG)}" for finding in self.findings]
+        return [
+            f"{shorten_printable(finding.kind)}: {shorten_printable(finding.text, MAX_SENTENCE_CHARS)}"
+            for finding in self.findings
+        ]
 
     def raise_if_failed(self) -> None:
         """Raise ValidationError for the first wrong row, else for the first unproved row that is not allowed, else if
@@ -253,7 +266,7 @@ class ValidationReport:
         first = self.first_divergence or next((row for row in self._deciding if not row.ok), None)
         if first is not None:
             raise validation_error(first.node, self.summary)
-        if self._restless:
+        if self._has_unwaived_differences:
             raise validation_error(self._difference[0], self.summary)
         if self._is_empty:
             raise validation_error(self.model, self.summary)
@@ -273,82 +286,93 @@ class ValidationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record described in docs/validation_report.md, schema 1, for JSON."""
-        return report_record(self)
+        return make_report_record(self)
 
     def to_html(self, path: Path) -> None:
         """Write the report's HTML page, a single file. Raise OSError if writing fails."""
-        from .page import page
+        from .page import make_page
 
-        write_whole(path, page([self.as_dict()], f"Validation of {plain(self.model)}"))
+        write_text_atomic(path, make_page([self.as_dict()], f"Validation of {shorten_printable(self.model)}"))
 
     def to_junit(self, path: Path) -> None:
         """Write JUnit XML with a test case per row. Raise OSError if writing fails."""
         from .junit import junit
 
-        write_whole(path, junit([self.as_dict()]))
+        write_text_atomic(path, junit([self.as_dict()]))
 
     def to_json(self, path: Path) -> None:
         """Write `as_dict` as JSON. Raise OSError if writing fails."""
-        write_whole(path, json.dumps(self.as_dict(), indent=2) + "\n")
+        write_text_atomic(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 
-def _short(row: ValidationRow) -> str:
-    if row.op == CASE:
-        return plain(row.node)
-    return f"output '{plain(row.output)}'" if row.op == "output" else f"node '{plain(row.node)}'"
+def _short_name(row: ValidationRow) -> str:
+    if row.op == CASE_OP:
+        return shorten_printable(row.node)
+    return (
+        f"output '{shorten_printable(row.output)}'" if row.op == "output" else f"node '{shorten_printable(row.node)}'"
+    )
 
 
-def _name(row: ValidationRow) -> str:
+def _full_name(row: ValidationRow) -> str:
     if row.program == "kernels":
-        return f"tensor {tensor_of(row)}"
-    if row.op == CASE:
-        return plain(row.node)
+        return f"tensor {describe_tensor(row)}"
+    if row.op == CASE_OP:
+        return shorten_printable(row.node)
     if row.program == "kernels" and not row.kernel:
-        return f"node '{plain(row.node)}' ({plain(row.op)})"
+        return f"node '{shorten_printable(row.node)}' ({shorten_printable(row.op)})"
     if row.op == "output" or row.program == "stored":
-        return f"{plain(row.op)} '{plain(row.output)}'"
-    return f"node '{plain(row.node)}' ({plain(row.op)}), output '{plain(row.output)}'"
+        return f"{shorten_printable(row.op)} '{shorten_printable(row.output)}'"
+    return (
+        f"node '{shorten_printable(row.node)}' ({shorten_printable(row.op)}), output '{shorten_printable(row.output)}'"
+    )
 
 
-def _listed(rows: list[ValidationRow]) -> str:
+def _list_names(rows: list[ValidationRow]) -> str:
     """Return the nodes and outputs of rows; only the first few if there are many."""
-    names = list(dict.fromkeys(_short(row) for row in rows))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    names = list(dict.fromkeys(_short_name(row) for row in rows))
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
 
 
-def _divergence(row: ValidationRow) -> str:
+def _describe_divergence(row: ValidationRow) -> str:
     deviation = row.judged
-    what = _name(row)
+    name = _full_name(row)
     if row.fault or deviation is None:
-        return f"{what}, case {row.case}: {plain(row.fault, LONG)}"
-    where = f"{deviation.error:.3g} at {list(deviation.at)} ({plain(deviation.actual)} instead of {plain(deviation.expected)})"
-    kind = f"{plain(deviation.kind)}, " if deviation.kind else ""
-    return f"{what}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
+        return f"{name}, case {row.case}: {shorten_printable(row.fault, MAX_SENTENCE_CHARS)}"
+    values = f"{shorten_printable(deviation.actual)} instead of {shorten_printable(deviation.expected)}"
+    where = f"{deviation.error:.3g} at {list(deviation.at)} ({values})"
+    kind = f"{shorten_printable(deviation.kind)}, " if deviation.kind else ""
+    return f"{name}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
 
 
-def _result(row: ValidationRow) -> str:
+def _result_text(row: ValidationRow) -> str:
     if row.fault:
-        return plain(row.fault, LONG)
+        return shorten_printable(row.fault, MAX_SENTENCE_CHARS)
     if row.verdict == UNPROVED:
-        return f"unproved{' (allowed)' if row.waived else ''}: {plain(row.note, LONG)}"
-    if row.verdict == ILL:
-        return f"{ILL}{' (allowed)' if row.waived else ''}: {plain(row.note, LONG)}"
+        return f"unproved{' (allowed)' if row.waived else ''}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+    if row.verdict == ILL_CONDITIONED:
+        return (
+            f"{ILL_CONDITIONED}{' (allowed)' if row.waived else ''}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+        )
     if row.verdict == WRONG:
         return "DIVERGES"
     undecided = row.judged.undecided if row.judged else 0
     return f"ok, {undecided} undecided" if undecided else "ok"
 
 
-def _cells(row: ValidationRow) -> list[str]:
-    judged = row.judged
+def _table_cells(row: ValidationRow) -> list[str]:
+    deviation = row.judged
     shape = "x".join(map(str, row.shape))
     return [
-        plain(row.node) if row.output == row.node else f"{plain(row.node)}: {plain(row.output)}",
-        f"{plain(row.op)} in {plain(row.kernel)}" if row.program == "kernels" else plain(row.op),
+        shorten_printable(row.node)
+        if row.output == row.node
+        else f"{shorten_printable(row.node)}: {shorten_printable(row.output)}",
+        f"{shorten_printable(row.op)} in {shorten_printable(row.kernel)}"
+        if row.program == "kernels"
+        else shorten_printable(row.op),
         f"{row.dtype} {shape}".strip(),
-        f"{judged.error:.2e}" if judged else "",
-        f"{judged.allowed:.2e}" if judged else "",
+        f"{deviation.error:.2e}" if deviation else "",
+        f"{deviation.allowed:.2e}" if deviation else "",
         f"{row.accumulated.error:.2e}" if row.accumulated else "",
-        _result(row),
+        _result_text(row),
     ]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._pumice import DeviceInfo
 from ..model.model import Model
-from .options import Options
+from .options import ValidationOptions
 
 _DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
 
@@ -21,7 +21,7 @@ class _Node(Protocol):
     outputs: list[str]
 
 
-class Facts(NamedTuple):
+class ReportFacts(NamedTuple):
     """Facts about a validation.
 
     nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """Return the facts for JSON; `policy` only if the model has one."""
-        made = {
+        record = {
             "device": dict(self.device),
             "options": dict(self.options),
             "generated": dict(self.generated),
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
             "data": list(self.data),
             "graph": {"inputs": list(self.inputs), "outputs": list(self.outputs), "nodes": [*map(dict, self.nodes)]},
         }
-        return {**made, "policy": dict(self.policy)} if self.policy else made
+        return {**record, "policy": dict(self.policy)} if self.policy else record
 
 
 def device_facts(device: DeviceInfo) -> dict[str, Any]:
@@ -56,29 +56,35 @@ def device_facts(device: DeviceInfo) -> dict[str, Any]:
     return {name: getattr(device, name) for name in _DEVICE}
 
 
-def facts_of(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -> Facts:
+def model_facts(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -> ReportFacts:
     """Return the facts of a model; its seed is added to the options."""
-    made = ({"name": one.name, "op": one.op, "inputs": [*one.inputs], "outputs": [*one.outputs]} for one in nodes)
-    return Facts(
+    nodes_record = (
+        {"name": node.name, "op": node.op, "inputs": [*node.inputs], "outputs": [*node.outputs]} for node in nodes
+    )
+    return ReportFacts(
         device_facts(model.device),
         tuple(value.name for value in model.inputs),
         tuple(value.name for value in model.outputs),
-        tuple(made),
+        tuple(nodes_record),
         {**options, "seed": model.seed},
     )
 
 
-def option_facts(options: Options) -> dict[str, Any]:
+def option_facts(options: ValidationOptions) -> dict[str, Any]:
     """Return the caller's options for JSON; accuracy options only if the caller set them."""
-    made: dict[str, Any] = {
+    record: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,
         "tolerances": dict(options.tolerances),
         "allow_unchecked": _names(options.allowed),
     }
     if options.accuracy is not None:
-        made["accuracy"] = dict(options.accuracy) if isinstance(options.accuracy, Mapping) else options.accuracy
-    return {**made, "allow_ill_conditioned": _names(options.allowed_ill)} if options.allowed_ill else made
+        record["accuracy"] = dict(options.accuracy) if isinstance(options.accuracy, Mapping) else options.accuracy
+    return (
+        {**record, "allow_ill_conditioned": _names(options.allowed_ill_conditioned)}
+        if options.allowed_ill_conditioned
+        else record
+    )
 
 
 def _names(allowed: bool | Collection[str]) -> bool | list[str]:

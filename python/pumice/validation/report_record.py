@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import __version__
-from .deviation import ILL
+from .deviation import ILL_CONDITIONED
 
 if TYPE_CHECKING:
     from .accuracy import Inaccuracy
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .report_rows import Finding, ValidationRow
 
 # Increment it if a field is removed or changes its meaning. Adding fields is always allowed.
-SCHEMA = 1
+SCHEMA_VERSION = 1
 
 
-def report_record(report: ValidationReport) -> dict[str, Any]:
+def make_report_record(report: ValidationReport) -> dict[str, Any]:
     """Return the whole report as a record."""
     first = report.first_divergence
     verdicts = [row.verdict for row in report.rows]
-    counted = ["right", "wrong", "unproved", *(["ill-conditioned"] if ILL in verdicts else [])]
+    verdict_names = ["right", "wrong", "unproved", *(["ill-conditioned"] if ILL_CONDITIONED in verdicts else [])]
     return {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "pumice": __version__,
         "model": report.model,
         "precision": report.precision,
@@ -32,31 +32,32 @@ def report_record(report: ValidationReport) -> dict[str, Any]:
         "cases": report.cases,
         "ok": report.ok,
         "verdict": report.state,
-        "counts": {verdict: verdicts.count(verdict) for verdict in counted},
+        "counts": {verdict: verdicts.count(verdict) for verdict in verdict_names},
         "undecided": report.undecided,
         "unknown": report.unknown,
         "summary": report.summary,
         "first_divergence": None if first is None else first.node,
         "deterministic": report.deterministic,
         "repeats": [
-            {**one.as_dict(), "waived": report.allows_differences and not one.deterministic} for one in report.repeats
+            {**repeat.as_dict(), "waived": report.allows_differences and not repeat.deterministic}
+            for repeat in report.repeats
         ],
         **report.facts.record(),
-        "findings": [_finding(one) for one in report.findings],
-        "rows": [_row(row) for row in (*report.rows, *report.kernels)],
+        "findings": [_finding_record(repeat) for repeat in report.findings],
+        "rows": [_row_record(row) for row in (*report.rows, *report.kernels)],
     }
 
 
-def _number(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     """Return a finite number, else None: JSON has no infinity or NaN."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {**finding._asdict(), "number": _number(finding.number)}
+def _finding_record(finding: Finding) -> dict[str, Any]:
+    return {**finding._asdict(), "number": _finite_or_none(finding.number)}
 
 
-def _row(row: ValidationRow) -> dict[str, Any]:
+def _row_record(row: ValidationRow) -> dict[str, Any]:
     return {
         "node": row.node,
         "op": row.op,
@@ -72,28 +73,28 @@ def _row(row: ValidationRow) -> dict[str, Any]:
         "note": row.note,
         "fault": row.fault,
         "unproved": list(row.unproved),
-        **_deviation(row.judged),
-        "accumulated": _number(row.accumulated.error if row.accumulated else None),
-        "inaccuracy": None if row.inaccuracy is None else _inaccuracy(row.inaccuracy),
+        **_deviation_record(row.judged),
+        "accumulated": _finite_or_none(row.accumulated.error if row.accumulated else None),
+        "inaccuracy": None if row.inaccuracy is None else _inaccuracy_record(row.inaccuracy),
         "statistics": None if row.statistics is None else row.statistics.record(),
     }
 
 
-def _inaccuracy(one: Inaccuracy) -> dict[str, Any]:
+def _inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
     """Return the record of the element furthest above the accuracy limit."""
-    numbers = {name: _number(getattr(one, name)) for name in ("error", "limit", "scale")}
+    numbers = {name: _finite_or_none(getattr(inaccuracy, name)) for name in ("error", "limit", "scale")}
     return {
         **numbers,
-        "index": list(one.at),
-        "actual": str(one.actual),
-        "expected": str(one.expected),
-        "elements": one.elements,
+        "index": list(inaccuracy.at),
+        "actual": str(inaccuracy.actual),
+        "expected": str(inaccuracy.expected),
+        "elements": inaccuracy.elements,
     }
 
 
-def _deviation(judged: Deviation | None) -> dict[str, Any]:
+def _deviation_record(deviation: Deviation | None) -> dict[str, Any]:
     """Return the deviation that decides the verdict; `compared` distinguishes an infinite error from an unknown one."""
-    if judged is None:
+    if deviation is None:
         nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))
         return {
             "compared": False,
@@ -107,16 +108,16 @@ def _deviation(judged: Deviation | None) -> dict[str, Any]:
         }
     return {
         "compared": True,
-        "error": _number(judged.error),
-        "allowed": _number(judged.allowed),
-        "ratio": _number(judged.severity),
-        "index": list(judged.at),
-        "actual": None if judged.actual is None else str(judged.actual),
-        "expected": None if judged.expected is None else str(judged.expected),
-        "kind": judged.kind,
-        "undecided": judged.undecided,
-        "unknown": judged.unknown,
-        "nans": judged.nans,
-        "infinities": judged.infinities,
-        "ratios": list(judged.ratios),
+        "error": _finite_or_none(deviation.error),
+        "allowed": _finite_or_none(deviation.allowed),
+        "ratio": _finite_or_none(deviation.severity),
+        "index": list(deviation.at),
+        "actual": None if deviation.actual is None else str(deviation.actual),
+        "expected": None if deviation.expected is None else str(deviation.expected),
+        "kind": deviation.kind,
+        "undecided": deviation.undecided,
+        "unknown": deviation.unknown,
+        "nans": deviation.nans,
+        "infinities": deviation.infinities,
+        "ratios": list(deviation.ratios),
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..base.printable_text import plain
+from ..base.printable_text import shorten_printable
 from .accuracy import Inaccuracy
-from .deviation import ILL, RIGHT, UNPROVED, WRONG, Deviation
-from .tensor_statistics import Statistics
+from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG, Deviation
+from .tensor_statistics import TensorStatistics
 
-DIFFERS = "not deterministic"  # kind of findings about bits that differ between runs
-CASE = "case"  # replaces the operator name in the row of a whole case
+NOT_DETERMINISTIC = "not deterministic"  # kind of findings about bits that differ between runs
+CASE_OP = "case"  # replaces the operator name in the row of a whole case
 # Kind of findings about steps that go wrong without the copies after each step, which make the device wait.
 RACE = "race"
 
@@ -42,7 +42,7 @@ class ValidationRow(NamedTuple):
     program: "nodes", a tensor of the unfused program; "kernels", a tensor stored by a kernel of the optimised program,
     which contains the nodes `members`; "outputs", an output of the optimised program; "stored", an output stored with a
     case.
-    statistics: statistics of the device's values in that case. given: whether the bound is the caller's tolerance.
+    statistics: statistics of the device's values in that case. has_tolerance: whether the bound is the caller's tolerance.
     inaccuracy: the element of an output furthest above the accuracy limit; `waived` covers it too.
     """
 
@@ -61,14 +61,18 @@ class ValidationRow(NamedTuple):
     program: str = "nodes"
     members: tuple[str, ...] = ()
     kernel: str = ""
-    statistics: Statistics | None = None
-    given: bool = False
+    statistics: TensorStatistics | None = None
+    has_tolerance: bool = False
     inaccuracy: Inaccuracy | None = None
 
-    def with_accuracy(self, found: Inaccuracy | None, allowed: bool) -> ValidationRow:
+    def with_accuracy(self, inaccuracy: Inaccuracy | None, allowed: bool) -> ValidationRow:
         """Return the row with its inaccuracy. allowed: whether the caller allows it."""
-        row = self._replace(inaccuracy=found)
-        return row if found is None or row.verdict != ILL else row._replace(note=found.text, waived=allowed)
+        row = self._replace(inaccuracy=inaccuracy)
+        return (
+            row
+            if inaccuracy is None or row.verdict != ILL_CONDITIONED
+            else row._replace(note=inaccuracy.text, waived=allowed)
+        )
 
     @property
     def judged(self) -> Deviation | None:
@@ -80,16 +84,16 @@ class ValidationRow(NamedTuple):
     @property
     def verdict(self) -> str:
         """ "right", "wrong", "unproved", or "ill-conditioned": within its bound, but above the accuracy limit."""
-        judged = self.judged
-        if self.fault or (judged is not None and not judged.ok):
+        deviation = self.judged
+        if self.fault or (deviation is not None and not deviation.ok):
             return WRONG
-        verdict = UNPROVED if judged is None or self.unproved else judged.verdict
-        return ILL if verdict == RIGHT and self.inaccuracy else verdict
+        verdict = UNPROVED if deviation is None or self.unproved else deviation.verdict
+        return ILL_CONDITIONED if verdict == RIGHT and self.inaccuracy else verdict
 
     @property
     def ok(self) -> bool:
         """Whether the row is right, or is allowed to be unproved or ill-conditioned."""
-        return self.verdict == RIGHT or (self.verdict in (UNPROVED, ILL) and self.waived)
+        return self.verdict == RIGHT or (self.verdict in (UNPROVED, ILL_CONDITIONED) and self.waived)
 
     @property
     def checked(self) -> bool:
@@ -107,8 +111,8 @@ class ValidationRow(NamedTuple):
         if self.fault:
             return math.inf
         severity = self.judged.severity if self.judged else 0.0
-        least = {UNPROVED: 1.0, ILL: math.nextafter(1.0, 2.0)}.get(self.verdict, severity)
-        return max(severity, least)
+        lower_bound = {UNPROVED: 1.0, ILL_CONDITIONED: math.nextafter(1.0, 2.0)}.get(self.verdict, severity)
+        return max(severity, lower_bound)
 
 
 def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
@@ -117,62 +121,70 @@ def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
     If the caller set a tolerance for a node and no kernel stores its result, the unfused row is the only check of the
     node and is kept.
     """
-    good: set[str] = set()
-    bad: set[str] = set()
+    right_nodes: set[str] = set()
+    wrong_nodes: set[str] = set()
     stored: set[str] = set()
     for row in rows:
         if row.program == "kernels":
-            (good if row.verdict == RIGHT else bad).update(row.members)
+            (right_nodes if row.verdict == RIGHT else wrong_nodes).update(row.members)
             stored.add(row.node)
-    cleared = good - bad
-    cleared -= {row.node for row in rows if row.given and row.node not in stored}
+    overruled = right_nodes - wrong_nodes
+    overruled -= {row.node for row in rows if row.has_tolerance and row.node not in stored}
     return [
-        row for row in rows if row.program != "nodes" or row.verdict != WRONG or row.fault or row.node not in cleared
+        row for row in rows if row.program != "nodes" or row.verdict != WRONG or row.fault or row.node not in overruled
     ]
 
 
-def findings_of(rows: list[ValidationRow]) -> list[Finding]:
+def make_findings(rows: list[ValidationRow]) -> list[Finding]:
     """Return the findings that follow from the rows' verdicts."""
-    found = []
+    findings = []
     unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
     deciding = set(map(id, deciding_rows(rows)))
     for row in rows:
-        deviation, tensor = row.judged, tensor_of(row)
+        deviation, tensor = row.judged, describe_tensor(row)
         if row.fault:
-            apart = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
-            kind = "overflow" if "overflow" in row.fault else RACE if row.fault.startswith(RACE) else apart
-            found.append(Finding(kind, row.node, row.fault, case=row.case))
+            fault_kind = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
+            kind = "overflow" if "overflow" in row.fault else RACE if row.fault.startswith(RACE) else fault_kind
+            findings.append(Finding(kind, row.node, row.fault, case=row.case))
         elif row.verdict == WRONG and deviation is not None:
             text = f"{tensor}: {deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
-            text += f" ({_not_finite(deviation)})" if deviation.not_finite else ""
+            text += f" ({_describe_not_finite(deviation)})" if deviation.not_finite else ""
             if id(row) not in deciding:
                 text += ", in the program of single nodes alone: all kernels of the program as it ships are right there"
-            found.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
-        elif row.verdict == ILL and row.inaccuracy is not None:
-            share = row.inaccuracy.error / row.inaccuracy.scale if row.inaccuracy.scale else math.inf
-            found.append(Finding(ILL, row.node, f"output {tensor} is {row.inaccuracy.text}", share, row.case))
+            findings.append(Finding(deviation.kind or "wrong value", row.node, text, deviation.severity, row.case))
+        elif row.verdict == ILL_CONDITIONED and row.inaccuracy is not None:
+            relative_error = row.inaccuracy.error / row.inaccuracy.scale if row.inaccuracy.scale else math.inf
+            findings.append(
+                Finding(
+                    ILL_CONDITIONED, row.node, f"output {tensor} is {row.inaccuracy.text}", relative_error, row.case
+                )
+            )
         elif not row.checked and (row.program != "kernels" or (row.node, row.output) not in unproved):
-            found.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
+            findings.append(Finding("unproved", row.node, f"{tensor}: {row.note}", row.elements, row.case))
         is_named = row.verdict == WRONG or (row.program == "kernels" and (row.node, row.output) in unproved)
         if deviation is not None and deviation.not_finite and not is_named:
             kind = "NaN made" if deviation.nans else "infinity made"
-            found.append(Finding(kind, row.node, f"{tensor}: {_not_finite(deviation)}", deviation.not_finite, row.case))
+            findings.append(
+                Finding(kind, row.node, f"{tensor}: {_describe_not_finite(deviation)}", deviation.not_finite, row.case)
+            )
         if deviation is not None and deviation.undecided and row.program != "kernels":
             text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
-            found.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
-    return found
+            findings.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
+    return findings
 
 
-def _not_finite(one: Deviation) -> str:
-    counts = ((one.nans, "NaN"), (one.infinities, "infinite"))
-    said = " and ".join(f"{count} of {one.elements} elements are {what}" for count, what in counts if count)
-    return f"{said} where the reference is finite"
+def _describe_not_finite(deviation: Deviation) -> str:
+    counts = ((deviation.nans, "NaN"), (deviation.infinities, "infinite"))
+    counts_text = " and ".join(
+        f"{count} of {deviation.elements} elements are {kind}" for count, kind in counts if count
+    )
+    return f"{counts_text} where the reference is finite"
 
 
-def tensor_of(row: ValidationRow) -> str:
+def describe_tensor(row: ValidationRow) -> str:
     """Return a phrase that names the row's tensor, and for a kernel's tensor also the kernel and its nodes."""
     if row.program != "kernels" or not row.kernel:
-        return f"'{plain(row.output)}'"
-    members = ", ".join(f"'{plain(one)}'" for one in row.members[:6])
+        return f"'{shorten_printable(row.output)}'"
+    members = ", ".join(f"'{shorten_printable(member)}'" for member in row.members[:6])
     rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
-    return f"'{plain(row.output)}' of {plain(row.kernel)} ({members}{rest})"
+    return f"'{shorten_printable(row.output)}' of {shorten_printable(row.kernel)} ({members}{rest})"

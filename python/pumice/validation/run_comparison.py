@@ -9,63 +9,68 @@ import numpy as np
 
 from .._pumice import IndexRangeError
 from ..base.element_types import Array
-from .case_runs import compared, observed_outputs
-from .options import Options
-from .race import racing_step
-from .report_rows import CASE, RACE, Finding, ValidationRow
+from .case_runs import compare_output_bits, observe_outputs
+from .options import ValidationOptions
+from .race import find_racing_step
+from .report_rows import CASE_OP, RACE, Finding, ValidationRow
 from .tensor_sources import DeviceTensors
 
 if TYPE_CHECKING:
-    from .model_validation import Proof
+    from .model_validation import ModelValidation
 
-OBSERVED = "the run that is observed, with a copy after each step"
+OBSERVED_RUN = "the run that is observed, with a copy after each step"
 
 
-def compare_runs(proof: Proof, inputs: dict[str, Array], case: int) -> None:
+def compare_runs(validation: ModelValidation, inputs: dict[str, Array], case: int) -> None:
     """Compare both runs of a case bit for bit, and search for the first differing step.
 
     Also search if an output is wrong but all kernels are right: the observed run's copies make the device wait, which
     can hide a race.
     """
-    if not isinstance(proof.tensors, DeviceTensors):
+    if not isinstance(validation.tensors, DeviceTensors):
         return
     try:
-        results = proof.runs.results(inputs)
+        results = validation.runs.results(inputs)
     except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
         return
-    if proof.options.mode == "isolated":  # this mode checks no outputs
-        for row in empty_case(results, case, proof.options):
-            proof.collected.keep(row)
-    found = _differing(proof, inputs, results, case)
-    for one in found:
-        proof.collected.find(one)
-    wrong = proof.collected.wrong()
-    is_output_alone = proof.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
-    program = proof.fused.program
-    if program.has_control_flow or not (found or is_output_alone):
+    if validation.options.mode == "isolated":  # this mode checks no outputs
+        for row in empty_case_rows(results, case, validation.options):
+            validation.collected.add_row(row)
+    differing = _find_differing_outputs(validation, inputs, results, case)
+    for finding in differing:
+        validation.collected.add_finding(finding)
+    wrong = validation.collected.wrong_rows()
+    only_outputs_wrong = validation.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
+    program = validation.fused.program
+    if program.has_control_flow or not (differing or only_outputs_wrong):
         return
-    step = racing_step(program, [inputs[value.name] for value in program.inputs], proof.reference.nodes)
+    step = find_racing_step(program, [inputs[value.name] for value in program.inputs], validation.reference.nodes)
     if step is not None:
-        proof.collected.find(Finding(RACE, step.node, str(step), step.number, case))
+        validation.collected.add_finding(Finding(RACE, step.node, str(step), step.number, case))
         if wrong:
-            proof.collected.keep(proof.collected.at_fault(step, case))
+            validation.collected.add_row(validation.collected.racing_row(step, case))
 
 
-def _differing(proof: Proof, inputs: dict[str, Array], results: dict[str, Array], case: int) -> list[Finding]:
-    if proof.flow_kernels:
-        return [*compared(results, proof.flow_kernels.outputs, OBSERVED, case), *proof.flow_kernels.differing(case)]
-    kernels = proof.kernels
+def _find_differing_outputs(
+    validation: ModelValidation, inputs: dict[str, Array], results: dict[str, Array], case: int
+) -> list[Finding]:
+    if validation.flow_kernels:
+        return [
+            *compare_output_bits(results, validation.flow_kernels.outputs, OBSERVED_RUN, case),
+            *validation.flow_kernels.differing_findings(case),
+        ]
+    kernels = validation.kernels
     outputs = kernels.outputs if kernels else None
     if outputs is None:
-        outputs = proof.reference.texts(observed_outputs(proof.fused.program, inputs))
-    return compared(results, outputs, OBSERVED, case)
+        outputs = validation.reference.decode_strings(observe_outputs(validation.fused.program, inputs))
+    return compare_output_bits(results, outputs, OBSERVED_RUN, case)
 
 
-def empty_case(results: Mapping[str, Array], case: int, options: Options) -> list[ValidationRow]:
+def empty_case_rows(results: Mapping[str, Array], case: int, options: ValidationOptions) -> list[ValidationRow]:
     """Return a row for a case whose outputs are all empty, so that nothing was checked; [] otherwise."""
     if not results or any(np.size(array) for array in results.values()):
         return []
     name = f"case {case}"
     note = f"no output of case {case} has an element: nothing was checked"
-    row = ValidationRow(name, CASE, name, "", (0,), case, None, None, note, unproved=(name,), program="outputs")
+    row = ValidationRow(name, CASE_OP, name, "", (0,), case, None, None, note, unproved=(name,), program="outputs")
     return [row._replace(waived=all(options.allows(output) for output in results))]

@@ -12,157 +12,167 @@ from .._pumice import Error, IndexRangeError, sha256
 from ..base.element_types import Array
 from ..base.host_arrays import element_bytes
 from ..importer.load import load_graph
-from .subgraph import Cut, MissingTensor, cut
 from .deviation import WRONG
+from .load_setup import ReportOrigin
 from .reference import Reference
-from .repeatability import differing_runs
+from .repeatability import count_differing_runs
 from .report_rows import ValidationRow
-from .load_setup import Origin
+from .subgraph import MissingTensor, Subgraph, extract_subgraph
 from .tensor_sources import DeviceTensors
 
-Fails: TypeAlias = Callable[[onnx.ModelProto, dict[str, Array]], bool]
-Tried: TypeAlias = Callable[[int, int], None]
+FailureTest: TypeAlias = Callable[[onnx.ModelProto, dict[str, Array]], bool]
+TrialCallback: TypeAlias = Callable[[int, int], None]
 
 
 class Shrinker:
     """Searches for small failing subgraphs. `values`: the device's tensors by name."""
 
-    def __init__(self, reference: Reference, values: Mapping[str, Array], fails: Fails, step: Tried | None) -> None:
+    def __init__(
+        self, reference: Reference, values: Mapping[str, Array], fails: FailureTest, step: TrialCallback | None
+    ) -> None:
         self.reference = reference
         self.values = dict(values)
-        self.tried = 0
-        self._fails = fails
+        self.num_trials = 0
+        self._failure_test = fails
         self._step = step
-        self._known: dict[str, bool] = {}
+        self._cache: dict[str, bool] = {}
 
-    def fails(self, part: Cut) -> bool:
+    def does_fail(self, subgraph: Subgraph) -> bool:
         """Whether a subgraph fails; one that does not run does not fail."""
         key = sha256(
-            part.proto.SerializeToString(), *(element_bytes(array).tobytes() for array in part.inputs.values())
+            subgraph.proto.SerializeToString(), *(element_bytes(array).tobytes() for array in subgraph.inputs.values())
         )
-        if key not in self._known:
-            self.tried += 1
+        if key not in self._cache:
+            self.num_trials += 1
             try:
-                self._known[key] = bool(self._fails(part.proto, part.inputs))
+                self._cache[key] = bool(self._failure_test(subgraph.proto, subgraph.inputs))
             except Error:
-                self._known[key] = False
+                self._cache[key] = False
             if self._step:
-                self._step(self.tried, self.tried)
-        return self._known[key]
+                self._step(self.num_trials, self.num_trials)
+        return self._cache[key]
 
-    def part(self, nodes: Sequence[str], outputs: Iterable[str] | None = None) -> Cut | None:
+    def try_subgraph(self, nodes: Sequence[str], outputs: Iterable[str] | None = None) -> Subgraph | None:
         """Return the subgraph of these nodes if it can be built and fails, else None."""
         try:
-            made = cut(self.reference, nodes, self.values, outputs)
+            subgraph = extract_subgraph(self.reference, nodes, self.values, outputs)
         except MissingTensor:
             return None
-        return made if made.outputs and self.fails(made) else None
+        return subgraph if subgraph.outputs and self.does_fail(subgraph) else None
 
-    def smallest(self, first: Sequence[Sequence[str]] = ()) -> Cut | None:
+    def find_smallest(self, first: Sequence[Sequence[str]] = ()) -> Subgraph | None:
         """Return the smallest failing subgraph, or None. `first`: groups of nodes to try first."""
-        found = next((part for nodes in first if (part := self.part(nodes))), None)
-        found = found or self.part([node.name for node in self.reference.nodes])
-        if found is None:
+        subgraph = next(
+            (candidate_subgraph for nodes in first if (candidate_subgraph := self.try_subgraph(nodes))), None
+        )
+        subgraph = subgraph or self.try_subgraph([node.name for node in self.reference.nodes])
+        if subgraph is None:
             return None
-        return self.smaller(self._fewer_results(self._fewer_nodes(found)))
+        return self.shrink_tensors(self._remove_outputs(self._remove_nodes(subgraph)))
 
-    def _fewer_nodes(self, found: Cut) -> Cut:
+    def _remove_nodes(self, subgraph: Subgraph) -> Subgraph:
         """Remove halves, quarters and so on down to single nodes, while the rest fails."""
-        size = max(len(found.nodes) // 2, 1)
-        while len(found.nodes) > 1:
-            begin, before = 0, len(found.nodes)
-            while begin < len(found.nodes) and len(found.nodes) > 1:
-                rest = found.nodes[:begin] + found.nodes[begin + size :]
-                part = self.part(rest) if rest else None
-                found = part or found
-                begin += 0 if part else size
-            if size == 1 and len(found.nodes) == before:
+        size = max(len(subgraph.nodes) // 2, 1)
+        while len(subgraph.nodes) > 1:
+            begin, before = 0, len(subgraph.nodes)
+            while begin < len(subgraph.nodes) and len(subgraph.nodes) > 1:
+                rest = subgraph.nodes[:begin] + subgraph.nodes[begin + size :]
+                candidate_subgraph = self.try_subgraph(rest) if rest else None
+                subgraph = candidate_subgraph or subgraph
+                begin += 0 if candidate_subgraph else size
+            if size == 1 and len(subgraph.nodes) == before:
                 break
             size = max(size // 2, 1)
-        return found
+        return subgraph
 
-    def _fewer_results(self, found: Cut) -> Cut:
-        for name in list(found.outputs):
-            rest = [other for other in found.outputs if other != name]
-            found = (self.part(found.nodes, rest) if rest else None) or found
-        return found
+    def _remove_outputs(self, subgraph: Subgraph) -> Subgraph:
+        for name in list(subgraph.outputs):
+            rest = [other for other in subgraph.outputs if other != name]
+            subgraph = (self.try_subgraph(subgraph.nodes, rest) if rest else None) or subgraph
+        return subgraph
 
     # ---- sizes
 
-    def smaller(self, found: Cut, enough: int = 0) -> Cut:
+    def shrink_tensors(self, subgraph: Subgraph, enough: int = 0) -> Subgraph:
         """Halve axes while the subgraph fails and has more than `enough` bytes.
 
         First the n-th axis of all inputs with equal sizes, then all axes of one size, including axes of constants.
         """
-        for axis in range(max((array.ndim for array in found.inputs.values()), default=0)):
-            sizes = {array.shape[axis] for array in found.inputs.values() if array.ndim > axis}
+        for axis in range(max((array.ndim for array in subgraph.inputs.values()), default=0)):
+            sizes = {array.shape[axis] for array in subgraph.inputs.values() if array.ndim > axis}
             for size in sorted(sizes, reverse=True):
-                found = self._halved(found, size, axis, enough)
-        sizes = {size for array in [*found.inputs.values(), *found.constants.values()] for size in array.shape}
+                subgraph = self._halve_axis(subgraph, size, axis, enough)
+        sizes = {size for array in [*subgraph.inputs.values(), *subgraph.constants.values()] for size in array.shape}
         for size in sorted(sizes, reverse=True):
-            found = self._halved(found, size, None, enough)
-        return found
+            subgraph = self._halve_axis(subgraph, size, None, enough)
+        return subgraph
 
-    def _halved(self, found: Cut, size: int, axis: int | None, enough: int) -> Cut:
-        while size > 1 and found.bytes > enough:
+    def _halve_axis(self, subgraph: Subgraph, size: int, axis: int | None, enough: int) -> Subgraph:
+        while size > 1 and subgraph.bytes > enough:
             half = (size + 1) // 2
-            parts = (self._sliced(found, size, axis, begin) for begin in (0, size - half))
-            less = next((part for part in parts if part is not None), None)
-            if less is None:
+            halves = (self._slice_axis(subgraph, size, axis, begin) for begin in (0, size - half))
+            smaller = next((half_subgraph for half_subgraph in halves if half_subgraph is not None), None)
+            if smaller is None:
                 break
-            found, size = less, half
-        return found
+            subgraph, size = smaller, half
+        return subgraph
 
-    def _sliced(self, found: Cut, size: int, axis: int | None, begin: int) -> Cut | None:
+    def _slice_axis(self, subgraph: Subgraph, size: int, axis: int | None, begin: int) -> Subgraph | None:
         """Return the subgraph with half of each such axis, from `begin` on, if it fails. axis: None for all axes, also
         of constants.
         """
         chosen = slice(begin, begin + (size + 1) // 2)
 
-        def half(array: Array) -> Array:
-            axes = [one == size and axis in (None, place) for place, one in enumerate(array.shape)]
-            return np.ascontiguousarray(array[tuple(chosen if one else slice(None) for one in axes)])
+        def take_half(array: Array) -> Array:
+            axes = [
+                axis_size == size and axis in (None, axis_index) for axis_index, axis_size in enumerate(array.shape)
+            ]
+            return np.ascontiguousarray(array[tuple(chosen if axis_size else slice(None) for axis_size in axes)])
 
-        inputs = {name: half(array) for name, array in found.inputs.items()}
-        constants = {name: array if axis is not None else half(array) for name, array in found.constants.items()}
-        part = cut(self.reference, found.nodes, inputs, found.outputs, constants)
-        return part if self.fails(part) else None
+        inputs = {name: take_half(array) for name, array in subgraph.inputs.items()}
+        constants = {
+            name: array if axis is not None else take_half(array) for name, array in subgraph.constants.items()
+        }
+        candidate_subgraph = extract_subgraph(self.reference, subgraph.nodes, inputs, subgraph.outputs, constants)
+        return candidate_subgraph if self.does_fail(candidate_subgraph) else None
 
 
-def device_tensors(origin: Origin, case: int) -> dict[str, Array]:
+def compute_device_tensors(origin: ReportOrigin, case: int) -> dict[str, Array]:
     """Return the inputs and every tensor of the unfused program."""
     with origin.load() as model:
         tensors = DeviceTensors(model, load_graph)
         inputs = origin.cases[case][0]
         try:
-            made = tensors.tensors(model._kept_strings.places(inputs) if model._kept_strings else inputs)
+            tensors_by_name = tensors.tensors(
+                model._tensor_strings.encode_tensors(inputs) if model._tensor_strings else inputs
+            )
         except IndexRangeError:  # the call rejects these inputs because of the node at fault
-            made = {}
+            tensors_by_name = {}
         finally:
             tensors.close()
-    return {**origin.cases[case][0], **made}
+    return {**origin.cases[case][0], **tensors_by_name}
 
 
-def fails_by(origin: Origin, repeat: int) -> Fails:
+def make_failure_test(origin: ReportOrigin, repeat: int) -> FailureTest:
     """Return a predicate: validation finds the subgraph wrong, or with `repeat`, the bits of that many runs differ."""
 
     def wrong(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
-        return origin.validated(Cut(proto, inputs), origin.setup).state == WRONG
+        return origin.validate_subgraph(Subgraph(proto, inputs), origin.setup).state == WRONG
 
     def differs(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
         with origin.setup.load(proto) as model:
-            return differing_runs(model, inputs, repeat) > 0
+            return count_differing_runs(model, inputs, repeat) > 0
 
     return differs if repeat else wrong
 
 
-def shrinker(origin: Origin, case: int, fails: Fails, step: Tried | None = None) -> Shrinker:
+def make_shrinker(origin: ReportOrigin, case: int, fails: FailureTest, step: TrialCallback | None = None) -> Shrinker:
     """Return a Shrinker for a case."""
     reference = Reference(origin.source, origin.folder, origin.setup.precision, origin.setup.kernels)
-    return Shrinker(reference, device_tensors(origin, case), fails, step)
+    return Shrinker(reference, compute_device_tensors(origin, case), fails, step)
 
 
-def parts_of(row: ValidationRow) -> list[list[str]]:
+def suspect_node_groups(row: ValidationRow) -> list[list[str]]:
     """Return groups of nodes that may cause a wrong row on their own: the node, then its kernel's nodes. Return no
     groups for an output.
     """

@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..base.printable_text import LONG, plain
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
 from ..model.data_sets import DataSet
 from ..model.model import Model
+from .bounds.alternatives import Alternatives, ValueAlternatives, list_alternatives
 from .bounds.bounded import Bounded
+from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from .bounds.registry import Undecided, Unproved, Value
-from .bounds.alternatives import Options, Sides, as_options
-from .bounds.float_types import SPREAD, Types, is_float
-from .live_values import Carried, computed_beforehand
-from .deviation import RIGHT, UNPROVED, WRONG, Deviation, judged
+from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_tensor
+from .live_values import LiveValues, round_folded_constant
 from .loop_limits import loop_timeout
 from .reference import Reference
 from .report import ValidationReport
 from .report_rows import Finding, ValidationRow
 
-_SHAPE = "wrong shape or dtype"
-Allowed = bool | Collection[str]
+_WRONG_SHAPE = "wrong shape or dtype"
+Waivers = bool | Collection[str]
 
 
-STORED = "stored output"  # kind of findings about stored outputs that differ from the reference
+STORED_OUTPUT = "stored output"  # kind of findings about stored outputs that differ from the reference
 
 
 class StoredRow(NamedTuple):
@@ -45,42 +45,45 @@ class StoredRow(NamedTuple):
 
     def __str__(self) -> str:
         if self.deviation is None or self.verdict == UNPROVED:
-            return f"output '{plain(self.output)}': unproved: {plain(self.note, LONG) or 'more than half of the elements have no bound'}"
-        one = self.deviation
-        if one.kind == _SHAPE:
-            return f"output '{plain(self.output)}': {one.actual} is stored, the model makes {one.expected}"
-        values = f"{one.actual} is stored at {list(one.at)}, the reference has {one.expected}"
-        apart = f"apart by {one.error:.3g}, allowed {one.allowed:.3g}"
-        return f"output '{plain(self.output)}': {values}: {apart}; the device has {self.device}"
+            reason = shorten_printable(self.note, MAX_SENTENCE_CHARS) or "more than half of the elements have no bound"
+            return f"output '{shorten_printable(self.output)}': unproved: {reason}"
+        deviation = self.deviation
+        if deviation.kind == _WRONG_SHAPE:
+            return f"output '{shorten_printable(self.output)}': {deviation.actual} is stored, the model makes {deviation.expected}"
+        values = f"{deviation.actual} is stored at {list(deviation.at)}, the reference has {deviation.expected}"
+        difference = f"apart by {deviation.error:.3g}, allowed {deviation.allowed:.3g}"
+        return f"output '{shorten_printable(self.output)}': {values}: {difference}; the device has {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return a record for JSON; infinity and missing comparisons become null."""
         numbers = (self.deviation.error, self.deviation.allowed) if self.deviation else (None, None)
-        error, allowed = (one if one is not None and math.isfinite(one) else None for one in numbers)
+        error, allowed = (number if number is not None and math.isfinite(number) else None for number in numbers)
         return {"output": self.output, "error": error, "allowed": allowed, "verdict": self.verdict, "note": self.note}
 
 
-def judge_stored(
-    report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Allowed
+def check_stored_outputs(
+    report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Waivers
 ) -> None:
     """Add the comparison of stored outputs to a report; `sets` are the report's cases, in order."""
     rows, findings = [], []
     for case, data in enumerate(sets):
-        for one in compared(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
-            array = np.asarray(data.outputs[one.output]) if one.deviation else np.zeros(())
-            waived = allowed if isinstance(allowed, bool) else one.output in allowed
-            missing = (one.output,) if one.verdict == UNPROVED else ()
-            name, dtype = one.output, str(array.dtype)
-            row = ValidationRow(name, "stored output", name, dtype, array.shape, case, None, one.deviation, one.note)
+        for stored_row in compare_stored_outputs(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
+            array = np.asarray(data.outputs[stored_row.output]) if stored_row.deviation else np.zeros(())
+            waived = allowed if isinstance(allowed, bool) else stored_row.output in allowed
+            missing = (stored_row.output,) if stored_row.verdict == UNPROVED else ()
+            name, dtype = stored_row.output, str(array.dtype)
+            row = ValidationRow(
+                name, "stored output", name, dtype, array.shape, case, None, stored_row.deviation, stored_row.note
+            )
             row = row._replace(unproved=missing, waived=waived, program="stored")
             rows.append(row)
             if row.verdict != RIGHT:
-                kind = "unproved" if row.verdict == UNPROVED else STORED
-                findings.append(Finding(kind, name, f"{data.name}: {one}", row.severity, case))
+                kind = "unproved" if row.verdict == UNPROVED else STORED_OUTPUT
+                findings.append(Finding(kind, name, f"{data.name}: {stored_row}", row.severity, case))
     report.add_stored(rows, findings)
 
 
-def compared(
+def compare_stored_outputs(
     model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any], tolerances: Mapping[str, float] | None = None
 ) -> list[StoredRow]:
     """Compare stored outputs of a case with the reference, which also checks the device's outputs.
@@ -95,80 +98,88 @@ def compared(
     """
     results = model(*model.named(**inputs).values(), loop_timeout=loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
-    made = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
+    device_outputs = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
 
     def rows(sampled: bool) -> list[StoredRow]:
-        values, notes = _reference_values(reference, model.named(**inputs), sampled)
+        values, notes = _compute_reference_values(reference, model.named(**inputs), sampled)
         types = reference.chained.types
         allowed = tolerances or {}
         return [
             StoredRow(name, None, None, notes[name])
             if name in notes
-            else _row(name, made[name], stored[name], values.get(name), types, allowed.get(name))
+            else _compare_output(name, device_outputs[name], stored[name], values.get(name), types, allowed.get(name))
             for name in names
             if name in stored
         ]
 
-    found = rows(sampled=False)
-    return rows(sampled=True) if any(row.verdict == WRONG for row in found) else found
+    stored_rows = rows(sampled=False)
+    return rows(sampled=True) if any(row.verdict == WRONG for row in stored_rows) else stored_rows
 
 
-def _reference_values(
-    reference: Reference, given: Mapping[str, Any], sampled: bool
+def _compute_reference_values(
+    reference: Reference, case_inputs: Mapping[str, Any], sampled: bool
 ) -> tuple[dict[str, Value], dict[str, str]]:
     """Return all values computed from the inputs, and by name why a value is missing."""
-    values = Carried(reference, reference.chained.with_types(reference.chained.types.of_stored()), given, sampled)
+    values = LiveValues(
+        reference, reference.chained.with_types(reference.chained.types.for_stored_results()), case_inputs, sampled
+    )
     notes: dict[str, str] = {}
     for node in reference.nodes:
         if missing := next((notes[name] for name in node.inputs if name in notes), ""):
             notes.update(dict.fromkeys(node.outputs, missing))
             continue
         try:
-            made = values.run(node)
+            results = values.run(node)
         except (Undecided, Unproved, IndexError, KeyError, MemoryError) as error:
             notes.update(dict.fromkeys(node.outputs, f"node '{node.name}': {error}"))
             continue
-        for name, one in made.items():
-            if node.folded and isinstance(one, Bounded):
-                one = computed_beforehand(one, values.runner.types.at(node.precision))
-            values.held[name] = one
-    return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.held}, notes
+        for name, value in results.items():
+            if node.is_folded and isinstance(value, Bounded):
+                value = round_folded_constant(value, values.runner.types.at_precision(node.precision))
+            values.values[name] = value
+    return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.values}, notes
 
 
-def _row(name: str, actual: Any, stored: Any, expected: Value, types: Types, tolerance: float | None) -> StoredRow:
+def _compare_output(
+    name: str, actual: Any, stored: Any, expected: Value, types: ProgramTypes, tolerance: float | None
+) -> StoredRow:
     if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
         return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
     stored = stored.astype(object) if stored.dtype.kind in "UT" else stored  # strings
-    allowed = Bounded(expected.value, _allowance(stored, expected, types), actual.dtype)
-    if expected.sides is not None and expected.shape == stored.shape:
-        allowed.with_sides(_sides(stored, expected, types))
-    deviation = judged(stored, allowed, types, tolerance)
-    shown = actual[deviation.at] if len(deviation.at) == actual.ndim else None
-    return StoredRow(name, deviation, shown)
+    allowed = Bounded(expected.value, _bound_with_rounding(stored, expected, types), actual.dtype)
+    if expected.alternatives is not None and expected.shape == stored.shape:
+        allowed.with_alternatives(_widened_alternatives(stored, expected, types))
+    deviation = compare_tensor(stored, allowed, types, tolerance)
+    device_value = actual[deviation.at] if len(deviation.at) == actual.ndim else None
+    return StoredRow(name, deviation, device_value)
 
 
-def _sides(stored: Array, expected: Bounded, types: Types) -> Sides | None:
+def _widened_alternatives(stored: Array, expected: Bounded, types: ProgramTypes) -> Alternatives | None:
     """Return the alternatives of undecided elements, with the rounding added. Intervals with many integers get no
     rounding.
     """
-    sides = as_options(expected)
-    own = _allowance(stored, Bounded(expected.value, None, expected.dtype), types)
-    if sides is None or own is None:
-        return expected.sides
-    return Options(sides.mask, sides.values, [error + own for error in sides.errors], sides.group)
+    alternatives = list_alternatives(expected)
+    rounding = _bound_with_rounding(stored, Bounded(expected.value, None, expected.dtype), types)
+    if alternatives is None or rounding is None:
+        return expected.alternatives
+    return ValueAlternatives(
+        alternatives.mask, alternatives.values, [error + rounding for error in alternatives.errors], alternatives.group
+    )
 
 
-def _allowance(stored: Array, expected: Bounded, types: Types) -> Array | None:
-    """Return the reference's bound plus the rounding of the stored values. `judged` multiplies independent errors by
-    SPREAD.
+def _bound_with_rounding(stored: Array, expected: Bounded, types: ProgramTypes) -> Array | None:
+    """Return the reference's bound plus the rounding of the stored values. `compare_tensor` multiplies independent errors by
+    COVERAGE_FACTOR.
     """
     if expected.shape != stored.shape:
         return expected.error  # elsewhere reported as a shape mismatch
     if not is_float(stored.dtype):
         return expected.error
-    kept = types.read_back(stored.dtype)
+    stored_type = types.read_back_type(stored.dtype)
     with np.errstate(all="ignore"):
-        own = np.abs(np.asarray(stored, np.float64)) * kept.unit + kept.step
-        own = np.where(np.isfinite(own), own, 0.0) / (SPREAD if types.independent else 1.0)
-    return np.asarray(expected.errors() + own)
+        rounding = np.abs(np.asarray(stored, np.float64)) * stored_type.unit + stored_type.step
+        rounding = np.where(np.isfinite(rounding), rounding, 0.0) / (
+            COVERAGE_FACTOR if types.independent_errors else 1.0
+        )
+    return np.asarray(expected.errors() + rounding)

@@ -12,28 +12,28 @@ from onnx import helper
 
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
-from ..base.string_indices import KeptStrings, StringTable
+from ..base.string_indices import StringTable, TensorStrings
 from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import ModelFile
 from ..importer.file.recipe import NodeRecipe
 from ..model.model import Model
-from ..model.precision_policy import policy_of
-from .subgraph import declared
-from .loop_limits import timeout_of
-from .model_splitter import ModelParts
+from ..model.precision_policy import parse_policy
+from .loop_limits import graph_loop_timeout
+from .model_splitter import ModelSplitter
 from .reference import Reference
+from .subgraph import make_value_info
 
-WINDOW = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
+WINDOW_BYTES = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
 
 
-class Held(dict[str, Array]):
+class TensorMap(dict[str, Array]):
     """Tensors by name, all present from the start."""
 
     def load(self, index: int) -> None:
         """Load a node's outputs before the node is checked."""
 
 
-class Windowed(Held):
+class WindowedTensors(TensorMap):
     """Tensors by name; a window of nodes is loaded when its first node is needed."""
 
     def __init__(self, ends: list[int], run: Callable[[int, int, Mapping[str, Array]], dict[str, Array]]) -> None:
@@ -41,146 +41,152 @@ class Windowed(Held):
         self._ends = ends
         self._run = run
         self._start = 0
-        self.told: Callable[[Mapping[str, Array]], None] = lambda made: None  # called with each window's tensors
+        self.on_window_loaded: Callable[[Mapping[str, Array]], None] = lambda tensors: (
+            None
+        )  # called with each window's tensors
 
     def load(self, index: int) -> None:
         """Run the next window, whose inputs are among the tensors still present."""
         if self._ends and index >= self._start:
             end = self._ends.pop(0)
-            made = self._run(self._start, end, self)
-            self.told(made)
-            self.update(made)
+            tensors = self._run(self._start, end, self)
+            self.on_window_loaded(tensors)
+            self.update(tensors)
             self._start = end
 
 
-class Windows:
+class NodeWindows:
     """The windows of a model and their programs: unfused, with every tensor kept."""
 
     def __init__(self, model: Model, load: Callable[..., Any], reference: Reference, proto: onnx.ModelProto) -> None:
         self._model = model
         self._load = load
         self._reference = reference
-        self._loop_timeout = timeout_of(proto.graph)
+        self._loop_timeout = graph_loop_timeout(proto.graph)
         self._proto = proto
-        self._folded = [node for node in reference.nodes if node.folded]
-        self._policy = policy_of(model.policy)
-        self._float32 = {node.name for node in reference.nodes if node.precision == "fp32" and reference.mixed}
-        self._cuts: ModelParts | None = None
+        self._folded = [node for node in reference.nodes if node.is_folded]
+        self._policy = parse_policy(model.policy)
+        self._float32 = {
+            node.name for node in reference.nodes if node.precision == "fp32" and reference.has_mixed_precision
+        }
+        self._splitter: ModelSplitter | None = None
         self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
         self.additions: dict[str, int] | None = None  # longest chain by node, for the windows that ran
 
-    def ends(self, inputs: Mapping[str, Array]) -> list[int]:
+    def window_ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
         shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if shapes not in self._ends:
-            self._ends[shapes] = self._placed(tensor_bytes(self._proto, inputs))
+            self._ends[shapes] = self._place_windows(infer_tensor_bytes(self._proto, inputs))
         return list(self._ends[shapes])
 
-    def _placed(self, sizes: Mapping[str, int]) -> list[int]:
+    def _place_windows(self, sizes: Mapping[str, int]) -> list[int]:
         ends, total = [], 0
         for index, node in enumerate(self._reference.nodes):
-            own = 0 if node.folded else sum(sizes.get(name, 0) for name in node.outputs)
-            if total and total + own > WINDOW:
+            node_bytes = 0 if node.is_folded else sum(sizes.get(name, 0) for name in node.outputs)
+            if total and total + node_bytes > WINDOW_BYTES:
                 ends.append(index)
                 total = 0
-            total += own
+            total += node_bytes
         return [*ends, len(self._reference.nodes)] if ends else []
 
-    def run(self, inputs: Mapping[str, Array], start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
+    def run_window(
+        self, inputs: Mapping[str, Array], start: int, end: int, live_tensors: Mapping[str, Array]
+    ) -> dict[str, Array]:
         """Return the tensors of the nodes in [start, end). Raise UnsupportedError, GraphError or KeyError if the
         nodes cannot run as a separate program.
         """
-        program, strings = self._compiled(start, end, inputs, known)
+        program, strings = self._compile_window(start, end, inputs, live_tensors)
         try:
-            before = {**self._reference.texts(inputs), **known}
-            given = {one.name: before[one.name] for one in program.inputs}
-            given = strings.places(given) if strings else given
-            results = dict(program(given, loop_timeout=self._loop_timeout, filled=True))
-            results = strings.texts(results) if strings else results
-            self.additions = {**(self.additions or {}), **told_additions(program, given)}
+            available = {**self._reference.decode_strings(inputs), **live_tensors}
+            program_inputs = {program_input.name: available[program_input.name] for program_input in program.inputs}
+            program_inputs = strings.encode_tensors(program_inputs) if strings else program_inputs
+            results = dict(program(program_inputs, loop_timeout=self._loop_timeout, filled=True))
+            results = strings.decode_tensors(results) if strings else results
+            self.additions = {**(self.additions or {}), **reported_additions(program, program_inputs)}
             return results
         finally:
             program.close()  # frees the device memory of all its tensors
 
     def _is_float32(self, node: NodeRecipe, path: str) -> bool:
         """Whether the whole program computes a node in float32, because of the policy or by its own choice."""
-        return path in self._float32 or self._policy.wants_float32(node, path)
+        return path in self._float32 or self._policy.needs_float32(node, path)
 
-    def _compiled(
-        self, start: int, end: int, inputs: Mapping[str, Array], known: Mapping[str, Array]
-    ) -> tuple[Program, KeptStrings | None]:
+    def _compile_window(
+        self, start: int, end: int, inputs: Mapping[str, Array], live_tensors: Mapping[str, Array]
+    ) -> tuple[Program, TensorStrings | None]:
         model = self._model
         overridable = [value.name for value in model.overridable]
-        if self._cuts is None:
-            self._cuts = ModelParts(model.source, model.folder, self._reference, overridable)
-        nodes = [node for node in self._reference.nodes[start:end] if not node.folded]
-        made = {name for node in (*nodes, *self._folded) for name in node.outputs}
-        outputs = [name for node in nodes for name in node.outputs if self._cuts.last_reader(name) >= end]
-        crossing = (
-            {name for node in nodes for name in node.inputs} - made - set(inputs) - set(self._reference.constants)
+        if self._splitter is None:
+            self._splitter = ModelSplitter(model.source, model.folder, self._reference, overridable)
+        nodes = [node for node in self._reference.nodes[start:end] if not node.is_folded]
+        produced = {name for node in (*nodes, *self._folded) for name in node.outputs}
+        outputs = [name for node in nodes for name in node.outputs if self._splitter.last_reader(name) >= end]
+        boundary_inputs = (
+            {name for node in nodes for name in node.inputs} - produced - set(inputs) - set(self._reference.constants)
         )
-        given = {name: declared(name, known[name]) for name in sorted(crossing)}
-        part = self._cuts.part([*self._folded, *nodes], outputs, given)
+        extra_inputs = {name: make_value_info(name, live_tensors[name]) for name in sorted(boundary_inputs)}
+        submodel = self._splitter.extract([*self._folded, *nodes], outputs, extra_inputs)
         float32 = Float32Nodes(self._is_float32)
         graph, recipe = self._load(
-            part, ModelFile(model.source, model.folder).folder, None, overridable, float32, model.kernel_table
+            submodel, ModelFile(model.source, model.folder).folder, None, overridable, float32, model.kernel_table
         )
         program: Program = graph.compile(
             model.context, model.precision, keep_all=True, fuse=False, float32_nodes=float32.names
         )
         values = recipe.string_values
-        return program, KeptStrings(StringTable(recipe.strings), values) if values else None
+        return program, TensorStrings(StringTable(recipe.strings), values) if values else None
 
 
-def told_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
+def reported_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     """Return the longest chain of additions per node, if the program has a single plan and the kernel reports it."""
     try:
-        steps = program.plan([inputs[one.name] for one in program.inputs])
+        steps = program.plan([inputs[program_input.name] for program_input in program.inputs])
     except UnsupportedError:  # control flow
         return {}
     return {step["label"]: step["additions"] for step in steps if step["additions"] > 0}
 
 
-CANNOT = (UnsupportedError, GraphError, KeyError)  # errors raised for a subgraph that cannot run separately
+CANNOT_RUN_ERRORS = (UnsupportedError, GraphError, KeyError)  # errors raised for a subgraph that cannot run separately
 
 
-_FEW = 1024  # maximum elements of a constant that may be a shape
+_MAX_KEPT_ELEMENTS = 1024  # maximum elements of a constant that may be a shape
 
 
 def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
     """Replace large constants with inputs, so that shape inference does not copy them."""
     proto = onnx.ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
     proto.functions.extend(source.functions)
-    graph, given = source.graph, {value.name for value in source.graph.input}
+    graph, input_names = source.graph, {value.name for value in source.graph.input}
     proto.graph.name = graph.name
     for field in ("node", "input", "output", "value_info"):
         getattr(proto.graph, field).extend(getattr(graph, field))
     for tensor in graph.initializer:
-        if math.prod(tensor.dims) <= _FEW:
+        if math.prod(tensor.dims) <= _MAX_KEPT_ELEMENTS:
             proto.graph.initializer.append(tensor)
-        elif tensor.name not in given:
+        elif tensor.name not in input_names:
             proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     proto.graph.sparse_initializer.extend(graph.sparse_initializer)
     return proto
 
 
-def tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, int]:
+def infer_tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, int]:
     """Return the tensors' sizes for inputs of these shapes, as far as onnx infers them."""
     proto = _without_weights(model)
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
-            proto.graph.input[i].CopyFrom(declared(value.name, inputs[value.name]))
+            proto.graph.input[i].CopyFrom(make_value_info(value.name, inputs[value.name]))
     try:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     except Exception:  # onnx does not know an operator, or the model is too large
         return {}
-    made = {}
+    sizes_by_name = {}
     for value in (*graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         if tensor.elem_type and tensor.elem_type != onnx.TensorProto.STRING and tensor.HasField("shape"):
-            sizes = [one.dim_value for one in tensor.shape.dim if one.HasField("dim_value")]
+            sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
             if len(sizes) == len(tensor.shape.dim):
-                made[value.name] = (
+                sizes_by_name[value.name] = (
                     math.prod(sizes) * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).itemsize
                 )
-    return made
+    return sizes_by_name

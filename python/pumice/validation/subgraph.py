@@ -11,13 +11,13 @@ from onnx import helper, numpy_helper
 
 from .._pumice import Error
 from ..base.element_types import Array
-from ..model.precision_policy import DEFAULT, Precision, literal, policy_of
+from ..model.precision_policy import DEFAULT, Precision, escape_literal, parse_policy
 from .reference import Reference, ReferenceNode
 
-_LEAST_IR = 8  # ONNX file format version that most readers support
+_MIN_IR_VERSION = 8  # ONNX file format version that most readers support
 
 
-class Cut(NamedTuple):
+class Subgraph(NamedTuple):
     """A subgraph as a model, and its inputs by name."""
 
     proto: onnx.ModelProto
@@ -48,13 +48,13 @@ class MissingTensor(Error, LookupError):
     """A subgraph needs a tensor that is not stored: a sequence, or one inside a fused kernel."""
 
 
-def cut(
+def extract_subgraph(
     reference: Reference,
     nodes: Collection[str],
     values: Mapping[str, Array],
     outputs: Iterable[str] | None = None,
     changed: Mapping[str, Array] | None = None,
-) -> Cut:
+) -> Subgraph:
     """Return the named nodes as a model.
 
     values: tensors by name; those that the nodes read and do not compute become inputs. outputs: by default all results
@@ -62,56 +62,59 @@ def cut(
     `values`.
     """
     chosen = [node for node in reference.nodes if node.name in nodes]
-    made = {name for node in chosen for name in node.outputs}
-    read = list(dict.fromkeys(name for node in chosen for name in node.inputs if name not in made))
+    produced = {name for node in chosen for name in node.outputs}
+    read = list(dict.fromkeys(name for node in chosen for name in node.inputs if name not in produced))
     known = {**reference.constants, **(changed or {})}
     constants = {name: known[name] for name in read if name in known and name not in values}
     missing = [name for name in read if name not in constants and not isinstance(values.get(name), np.ndarray)]
     if missing:
         raise MissingTensor(f"no tensor is stored for {', '.join(missing)}")
     inputs = {name: values[name] for name in read if name not in constants}
-    results = list(outputs) if outputs is not None else _results(reference, chosen, made)
+    results = list(outputs) if outputs is not None else _find_outputs(reference, chosen, produced)
     graph = helper.make_graph(
-        [_named(node) for node in chosen],
+        [_copy_named_node(node) for node in chosen],
         "part",
-        [declared(name, array) for name, array in inputs.items()],
+        [make_value_info(name, array) for name, array in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in results],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     opsets = [helper.make_opsetid(domain, version) for domain, version in reference.opsets.items()]
-    version = max(helper.find_min_ir_version_for(opsets, ignore_unknown=True), _LEAST_IR)
-    return Cut(helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="pumice"), inputs)
+    version = max(helper.find_min_ir_version_for(opsets, ignore_unknown=True), _MIN_IR_VERSION)
+    return Subgraph(helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="pumice"), inputs)
 
 
-def _results(reference: Reference, chosen: list[ReferenceNode], made: set[str]) -> list[str]:
+def _find_outputs(reference: Reference, chosen: list[ReferenceNode], produced: set[str]) -> list[str]:
     """Return the results that these nodes do not read themselves or that other nodes read."""
-    own = {name for node in chosen for name in node.inputs}
+    read_inside = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
-    elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}
-    elsewhere.update(reference.outputs)
-    return [name for node in chosen for name in node.outputs if name not in own or name in elsewhere]
+    read_elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}
+    read_elsewhere.update(reference.outputs)
+    return [name for node in chosen for name in node.outputs if name not in read_inside or name in read_elsewhere]
 
 
-def _named(node: ReferenceNode) -> onnx.NodeProto:
-    made = onnx.NodeProto()
-    made.CopyFrom(node.proto)
-    made.name = node.name
-    return made
+def _copy_named_node(node: ReferenceNode) -> onnx.NodeProto:
+    copied = onnx.NodeProto()
+    copied.CopyFrom(node.proto)
+    copied.name = node.name
+    return copied
 
 
-def declared(name: str, array: Array) -> onnx.ValueInfoProto:
+def make_value_info(name: str, array: Array) -> onnx.ValueInfoProto:
     """Return the declaration of a graph input for an array."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def part_precision(given: Precision, proto: onnx.ModelProto) -> Precision:
+def subgraph_precision(precision: Precision, proto: onnx.ModelProto) -> Precision:
     """Return the precision policy of a subgraph, by node name."""
-    policy = policy_of(given)
+    policy = parse_policy(precision)
     if policy.is_plain:
         return policy.precision
-    nodes = {literal(node.name): policy.of(node.name, _operator(node)) for node in proto.graph.node}
+    nodes = {
+        escape_literal(node.name): policy.get_precision(node.name, _qualified_operator(node))
+        for node in proto.graph.node
+    }
     return {DEFAULT: policy.precision, **nodes}
 
 
-def _operator(node: onnx.NodeProto) -> str:
+def _qualified_operator(node: onnx.NodeProto) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)

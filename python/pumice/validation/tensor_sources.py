@@ -8,19 +8,19 @@ from typing import Any, Protocol
 
 from .._pumice import Context, Graph, IndexRangeError, Program
 from ..base.element_types import Array
-from ..base.string_indices import KeptStrings
+from ..base.string_indices import TensorStrings
 from ..importer.file.model_file import ModelFile
-from ..importer.parse import parse
+from ..importer.parse import parse_model
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .bounds.float_types import Types
-from .loop_limits import timeout_of
+from .bounds.float_types import ProgramTypes
+from .loop_limits import graph_loop_timeout
 from .reference import Reference
-from .streaming import CANNOT, Held, Windowed, Windows, told_additions
-from .work import Work, work_of
+from .streaming import CANNOT_RUN_ERRORS, NodeWindows, TensorMap, WindowedTensors, reported_additions
+from .work import NodeWork, measure_work
 
 # Notes in report() about nodes that a 16-bit program computes in float32 although nobody requested it.
-_FLOAT32_NOTES = (
+_FLOAT32_NOTE_PREFIXES = (
     "float32: computes positions",
     "float32: reads positions",
     "float32: integers",
@@ -28,11 +28,11 @@ _FLOAT32_NOTES = (
 )
 
 
-def _is_float32(row: Mapping[str, Any]) -> bool:
-    return any(note.startswith(_FLOAT32_NOTES) for note in row["note"].split("; "))
+def _computes_in_float32(row: Mapping[str, Any]) -> bool:
+    return any(note.startswith(_FLOAT32_NOTE_PREFIXES) for note in row["note"].split("; "))
 
 
-def _converted(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
+def _find_converted_values(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
     """Return the values that the engine's added nodes of this kind convert, including those in subgraphs."""
     names = [row["node"] for row in rows if row["added"]]
     return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
@@ -67,18 +67,18 @@ class Subject(Protocol):
         ...
 
 
-class Tensors(Protocol):
+class TensorSource(Protocol):
     """A source of tensors: `tensors` for checking node by node, `results` of the optimised program.
 
-    absent: note for a missing tensor; "" if only outputs are checked. single: whether both come from one run, so that
+    missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether both come from one run, so that
     comparing them proves nothing. types: the precision or types it computes in.
     """
 
-    absent: str
-    single: bool
-    types: Precision | Types
+    missing_note: str
+    from_one_run: bool
+    types: Precision | ProgramTypes
     loop_timeout: float | None
-    strings: KeptStrings | None  # strings of a program that represents them as indices
+    strings: TensorStrings | None  # strings of a program that represents them as indices
 
     def set_float32(self, reference: Reference) -> None:
         """Set which nodes compute in float32, and which float32 values are rounded for some of their readers."""
@@ -88,7 +88,7 @@ class Tensors(Protocol):
         """Return every available tensor by name."""
         ...
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
         """Return the same tensors, possibly loading those of later nodes on demand."""
         ...
 
@@ -98,7 +98,7 @@ class Tensors(Protocol):
         """
         ...
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return the work of each node, if known."""
         ...
 
@@ -118,129 +118,129 @@ class Tensors(Protocol):
 class DeviceTensors:
     """Tensors from pumice: all tensors of the unfused program, and the fused program's outputs. load: load_graph."""
 
-    absent = "not made by the program"
-    single = False
+    missing_note = "not made by the program"
+    from_one_run = False
 
     def __init__(self, model: Model, load: Callable[..., Any]) -> None:
         overridable = [value.name for value in model.overridable]
         graph, _ = load(model.source, model.folder, None, overridable, kernels=model.kernel_table)
-        self.types: Precision | Types = model.policy
+        self.types: Precision | ProgramTypes = model.policy
         self._model = model
-        self.strings = model._kept_strings
+        self.strings = model._tensor_strings
         self._load = load
-        self._proto = parse(ModelFile(model.source, model.folder))
-        self.loop_timeout = timeout_of(self._proto.graph)
+        self._proto = parse_model(ModelFile(model.source, model.folder))
+        self.loop_timeout = graph_loop_timeout(self._proto.graph)
         self._graph: Graph = graph
-        self._every: Program | None = None
-        self._windows: Windows | None = None
-        # Programs that also check indices. Without any indices, the first is `_every`. The second is for tensors too
+        self._unfused: Program | None = None
+        self._windows: NodeWindows | None = None
+        # Programs that also check indices. Without any indices, the first is `_unfused`. The second is for tensors too
         # large to keep.
-        self._every_checked: Program | None = None
-        self._checking: Program | None = None
+        self._unfused_checked: Program | None = None
+        self._index_checker: Program | None = None
         self._checked: dict[str, Array] | None = None  # inputs with valid indices
 
     def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return every tensor of the unfused program."""
         try:
-            made = self._ran(self._checked_nodes(), inputs)
+            results = self._run_program(self._checked_program(), inputs)
         except IndexRangeError:  # reported by `check_indices` too
-            return self._ran(self._single_nodes(), inputs)
+            return self._run_program(self._unfused_program(), inputs)
         self._checked = inputs
-        return made
+        return results
 
-    def _ran(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _run_program(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run on filled memory; a previous run's data could otherwise hide a missing barrier."""
-        made = dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
-        return self.strings.texts(made) if self.strings else made
+        results = dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
+        return self.strings.decode_tensors(results) if self.strings else results
 
-    def _single_nodes(self) -> Program:
+    def _unfused_program(self) -> Program:
         """Return the unfused program, compiled on first use."""
-        if self._every is None:
-            self._every = self.compiled(keep_all=True, fuse=False)
-        return self._every
+        if self._unfused is None:
+            self._unfused = self.compile(keep_all=True, fuse=False)
+        return self._unfused
 
-    def _checked_nodes(self) -> Program:
-        if self._every_checked is None:
-            self._every_checked = self.compiled(keep_all=True, fuse=False, check_indices=True)
-            if not self._every_checked.checks_indices and self._every is None:
-                self._every = self._every_checked
-        return self._every_checked
+    def _checked_program(self) -> Program:
+        if self._unfused_checked is None:
+            self._unfused_checked = self.compile(keep_all=True, fuse=False, check_indices=True)
+            if not self._unfused_checked.checks_indices and self._unfused is None:
+                self._unfused = self._unfused_checked
+        return self._unfused_checked
 
-    def compiled(self, context: Context | None = None, **options: Any) -> Program:
+    def compile(self, context: Context | None = None, **options: Any) -> Program:
         """Compile the model's graph, which is read once, by default for the model's context."""
         model = self._model
         options |= {"float32_nodes": model.float32_nodes, "measured": model.step_variants}
         return self._graph.compile(context or model.context, model.precision, **options)
 
-    def shipped(self, context: Context) -> Program:
+    def compile_optimized(self, context: Context) -> Program:
         """Compile the optimised program for another context."""
         model = self._model
         options = {"fuse": model.fuse, "check_indices": model.check_indices, "deterministic": model.deterministic}
-        return self.compiled(context, **options)
+        return self.compile(context, **options)
 
     def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return the additions of the unfused or streamed program; {} with control flow, which has no single plan."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
-        program = self._every or self._every_checked
-        return told_additions(program, inputs) if program is not None else {}
+        program = self._unfused or self._unfused_checked
+        return reported_additions(program, inputs) if program is not None else {}
 
     def set_float32(self, reference: Reference) -> None:
         """Read the nodes and values from the report of the unfused program."""
         if self._model.precision == "fp32":
             return
-        rows = self._checked_nodes().report()
+        rows = self._checked_program().report()
         stored = {row["node"] for row in rows if row["precision"] == "fp32"}
-        reference.keep_float32({row["node"] for row in rows if _is_float32(row)}, stored)
-        reference.saturated = _converted(rows, "saturate '")
-        if reference.mixed:
-            reference.narrowed = _converted(rows, "cast '")
+        reference.set_float32_nodes({row["node"] for row in rows if _computes_in_float32(row)}, stored)
+        reference.saturated_reads = _find_converted_values(rows, "saturate '")
+        if reference.has_mixed_precision:
+            reference.rounded_reads = _find_converted_values(rows, "cast '")
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> Held:
+    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
         """Stream by windows of nodes if all tensors exceed WINDOW bytes."""
         if self._windows is None:
-            self._windows = Windows(self._model, self._load, reference, self._proto)
+            self._windows = NodeWindows(self._model, self._load, reference, self._proto)
         windows = self._windows
         windows.additions = None  # an earlier case may have had different sizes
-        ends = windows.ends(inputs)
+        ends = windows.window_ends(inputs)
         if not ends:
-            return Held(self.tensors(inputs))
+            return TensorMap(self.tensors(inputs))
 
-        def run(start: int, end: int, known: Mapping[str, Array]) -> dict[str, Array]:
+        def run(start: int, end: int, live_tensors: Mapping[str, Array]) -> dict[str, Array]:
             try:
-                return windows.run(inputs, start, end, known)
-            except CANNOT:  # for example a subgraph with values that are not tensors
-                wanted = {name for node in reference.nodes[start:end] for name in node.outputs}
-                return {name: array for name, array in self.tensors(inputs).items() if name in wanted}
+                return windows.run_window(inputs, start, end, live_tensors)
+            except CANNOT_RUN_ERRORS:  # for example a subgraph with values that are not tensors
+                node_outputs = {name for node in reference.nodes[start:end] for name in node.outputs}
+                return {name: array for name, array in self.tensors(inputs).items() if name in node_outputs}
 
-        return Windowed(ends, run)
+        return WindowedTensors(ends, run)
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, Work]:
+    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return the work of each node of the unfused program; {} if streamed."""
-        if self._every is None and self._checked is None:
+        if self._unfused is None and self._checked is None:
             return {}
-        return work_of(self._single_nodes(), inputs, self.loop_timeout)
+        return measure_work(self._unfused_program(), inputs, self.loop_timeout)
 
     def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of the fused program."""
-        return self._ran(self._model.program, inputs)
+        return self._run_program(self._model.program, inputs)
 
     def run_before(self, inputs: Mapping[str, Array]) -> None:
         """Run the fused program on a case other than the first, so that unfilled memory contains its values."""
         with suppress(IndexRangeError):  # reported when that case is checked
-            self._ran(self._model.program, inputs)
+            self._run_program(self._model.program, inputs)
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raise IndexRangeError, which names the node."""
         if self._checked is inputs:
             return
-        if self._checking is None:
-            self._checking = self.compiled(check_indices=True)
-        if self._checking.checks_indices:
-            self._checking(inputs, loop_timeout=self.loop_timeout)
+        if self._index_checker is None:
+            self._index_checker = self.compile(check_indices=True)
+        if self._index_checker.checks_indices:
+            self._index_checker(inputs, loop_timeout=self.loop_timeout)
 
     def close(self) -> None:
         """Close the compiled programs."""
-        for program in (self._every, self._every_checked, self._checking):
+        for program in (self._unfused, self._unfused_checked, self._index_checker):
             if program is not None:
                 program.close()

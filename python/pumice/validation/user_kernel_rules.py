@@ -1,7 +1,7 @@
 """Rules for operators that run user kernels: their NumPy references, with bounds.
 
 Error propagation through such a function is measured: it also runs on inputs perturbed by their errors with random
-signs. The root mean square of the changes is an independent error; its reach is `SPREAD` times that, as for every
+signs. The root mean square of the changes is an independent error; its reach is `COVERAGE_FACTOR` times that, as for every
 independent error.
 """
 
@@ -15,54 +15,58 @@ import numpy as np
 
 from ..base.element_types import Array, numpy_dtype
 from ..base.errors import InputError
-from ..importer.kernel_operator import KernelOperator, ToldKernels, node_attributes
+from ..importer.kernel_operator import KernelOperator, RecordedKernels, node_attributes
 from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded import Bounded
+from .bounds.float_types import COVERAGE_FACTOR, is_float
 from .bounds.registry import Call, Rule, Undecided, Unproved
-from .bounds.float_types import SPREAD, is_float
 
-_SAMPLES = 16  # runs with random error signs
+_NUM_SAMPLES = 16  # runs with random error signs
 
 
-def rules_of(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
+def make_kernel_rules(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
     """Return a rule per operator; it reports "not checked" for an operator without a reference."""
-    return {name: _rule(name, one) for name, one in kernels.items()}
+    return {name: _make_rule(name, operator) for name, operator in kernels.items()}
 
 
-def kernel_nodes(model: Model) -> list[str]:
+def describe_kernel_nodes(model: Model) -> list[str]:
     """Return, for each node that runs a user kernel, its source and the results of its rules as a string."""
     if not model.kernel_table:
         return []
-    told = ToldKernels(model.kernel_table)
-    load_graph(model.source, model.folder, None, [value.name for value in model.overridable], kernels=told)
-    return told.nodes
+    recorder = RecordedKernels(model.kernel_table)
+    load_graph(model.source, model.folder, None, [value.name for value in model.overridable], kernels=recorder)
+    return recorder.nodes
 
 
-def _rule(name: str, one: KernelOperator) -> Rule:
+def _make_rule(name: str, operator: KernelOperator) -> Rule:
     def rule(call: Call) -> list[Any]:
-        if one.reference is None:
-            raise Unproved(f"not checked: kernel '{one.text['kernel']}' of {name} was given without a reference")
-        inputs = [_tensor(name, value) for value in call.given]
-        given = [np.asarray(value.value) for value in inputs]
+        if operator.reference is None:
+            raise Unproved(f"not checked: kernel '{operator.text['kernel']}' of {name} was given without a reference")
+        inputs = [_require_decided_tensor(name, value) for value in call.inputs]
+        arrays = [np.asarray(value.value) for value in inputs]
         try:
-            attributes = node_attributes(one, call.attributes)
-        except InputError as wrong:
-            raise Unproved(f"{name}: {wrong}") from None
-        made = _called(name, one, given, attributes)[: call.outputs]
-        changes = _changes(name, one, inputs, given, attributes, [value for value, _ in made])
-        dtypes = _dtypes(one, inputs)
+            attributes = node_attributes(operator, call.attributes)
+        except InputError as input_error:
+            raise Unproved(f"{name}: {input_error}") from None
+        outputs = _call_reference(name, operator, arrays, attributes)[: call.outputs]
+        changes = _propagate_errors(name, operator, inputs, arrays, attributes, [value for value, _ in outputs])
+        dtypes = _output_dtypes(operator, inputs)
         results = []
-        for (value, bound), dtype, change in zip(made, dtypes, changes, strict=False):
-            own = _own_error(one, call, value, bound, dtype)
-            error = None if change is None else np.asarray(change) * (1.0 if call.types.independent else SPREAD)
-            results.append(Bounded(value, call.types.joined(own, error), dtype))
+        for (value, bound), dtype, change in zip(outputs, dtypes, changes, strict=False):
+            kernel_error = _kernel_error(operator, call, value, bound, dtype)
+            error = (
+                None
+                if change is None
+                else np.asarray(change) * (1.0 if call.types.independent_errors else COVERAGE_FACTOR)
+            )
+            results.append(Bounded(value, call.types.combine_errors(kernel_error, error), dtype))
         return results
 
     return rule
 
 
-def _tensor(name: str, value: Any) -> Bounded:
+def _require_decided_tensor(name: str, value: Any) -> Bounded:
     if not isinstance(value, Bounded):
         raise Unproved(f"an input of {name} is no tensor")
     if not value.is_float and value.error is not None and np.any(value.error > 0):
@@ -70,45 +74,56 @@ def _tensor(name: str, value: Any) -> Bounded:
     return value
 
 
-def _dtypes(one: KernelOperator, inputs: list[Bounded]) -> list[Any]:
-    given = one.dtype if one.dtype is not None else one.inputs[:1] * len(one.outputs)
-    listed = [given] * len(one.outputs) if isinstance(given, str) else given
-    named = [listed[name] for name in one.outputs] if isinstance(listed, Mapping) else list(listed)
-    return [inputs[one.inputs.index(each)].dtype if each in one.inputs else numpy_dtype(each) for each in named]
+def _output_dtypes(operator: KernelOperator, inputs: list[Bounded]) -> list[Any]:
+    declared = operator.dtype if operator.dtype is not None else operator.inputs[:1] * len(operator.outputs)
+    listed = [declared] * len(operator.outputs) if isinstance(declared, str) else declared
+    named = [listed[name] for name in operator.outputs] if isinstance(listed, Mapping) else list(listed)
+    return [
+        inputs[operator.inputs.index(dtype_or_input)].dtype
+        if dtype_or_input in operator.inputs
+        else numpy_dtype(dtype_or_input)
+        for dtype_or_input in named
+    ]
 
 
-def _called(name: str, one: KernelOperator, given: list[Array], attributes: dict[str, Any]) -> list[tuple[Array, Any]]:
+def _call_reference(
+    name: str, operator: KernelOperator, arrays: list[Array], attributes: dict[str, Any]
+) -> list[tuple[Array, Any]]:
     """Return each output with its bound, or None. Raise Unproved if the function fails or its outputs do not match
     the kernel's.
     """
-    assert one.reference is not None
-    every = {**dict(zip(one.inputs, given, strict=True)), **attributes}
+    assert operator.reference is not None
+    arguments = {**dict(zip(operator.inputs, arrays, strict=True)), **attributes}
     try:
-        wanted = inspect.signature(one.reference).parameters.values()
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted):
-            every = {parameter.name: every[parameter.name] for parameter in wanted if parameter.name in every}
-        result = one.reference(**every)
+        parameters = inspect.signature(operator.reference).parameters.values()
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            arguments = {
+                parameter.name: arguments[parameter.name] for parameter in parameters if parameter.name in arguments
+            }
+        result = operator.reference(**arguments)
     except Exception as error:  # the caller's function may raise anything
         raise Unproved(f"the reference of {name} fails: {type(error).__name__}: {error}") from None
     if isinstance(result, Mapping):
-        if missing := [output for output in one.outputs if output not in result]:
+        if missing := [output for output in operator.outputs if output not in result]:
             raise Unproved(f"the reference of {name} gives no '{missing[0]}'")
-        parts = [result[output] for output in one.outputs]
+        outputs = [result[output] for output in operator.outputs]
     else:
-        parts = [result] if len(one.outputs) == 1 and not isinstance(result, list) else list(result)
-    if len(parts) != len(one.outputs):
+        outputs = [result] if len(operator.outputs) == 1 and not isinstance(result, list) else list(result)
+    if len(outputs) != len(operator.outputs):
         raise Unproved(
-            f"the reference of {name} gives {len(parts)} outputs, of which the kernel has {len(one.outputs)}"
+            f"the reference of {name} gives {len(outputs)} outputs, of which the kernel has {len(operator.outputs)}"
         )
-    pairs = [part if isinstance(part, tuple) and len(part) == 2 else (part, None) for part in parts]
-    return [(np.asarray(value), bound) for value, bound in pairs]
+    bounded_outputs = [
+        output if isinstance(output, tuple) and len(output) == 2 else (output, None) for output in outputs
+    ]
+    return [(np.asarray(value), bound) for value, bound in bounded_outputs]
 
 
-def _changes(
+def _propagate_errors(
     name: str,
-    one: KernelOperator,
+    operator: KernelOperator,
     inputs: list[Bounded],
-    given: list[Array],
+    arrays: list[Array],
     attributes: dict[str, Any],
     values: list[Array],
 ) -> list[Array | None]:
@@ -117,43 +132,52 @@ def _changes(
         return [None] * len(values)
     random = np.random.default_rng(0)
     sums = [np.zeros(value.shape) for value in values]
-    for _ in range(_SAMPLES):
-        moved = []
-        for tensor, array in zip(inputs, given, strict=True):
+    for _ in range(_NUM_SAMPLES):
+        perturbed = []
+        for tensor, array in zip(inputs, arrays, strict=True):
             if tensor.error is None:
-                moved.append(array)
+                perturbed.append(array)
                 continue
             error = np.broadcast_to(np.nan_to_num(tensor.error, nan=0.0), array.shape)
-            moved.append(array + np.where(random.random(array.shape) < 0.5, -1.0, 1.0) * error)
-        for total, (other, _), value in zip(sums, _called(name, one, moved, attributes), values, strict=False):
+            perturbed.append(array + np.where(random.random(array.shape) < 0.5, -1.0, 1.0) * error)
+        for total, (other, _), value in zip(
+            sums, _call_reference(name, operator, perturbed, attributes), values, strict=False
+        ):
             if other.shape != value.shape:
                 raise Undecided(f"the shape of what {name} makes rests on roundings")
             if not is_float(value.dtype) and np.any(other != value):
                 raise Undecided(f"{name} makes whole numbers of what roundings may turn")
-            change = np.asarray(other, np.float64) - np.asarray(value, np.float64)
+            difference = np.asarray(other, np.float64) - np.asarray(value, np.float64)
             # Two equal infinities are not a change.
-            total += np.where(np.asarray(other == value), 0.0, np.nan_to_num(change, nan=np.inf, posinf=np.inf)) ** 2
+            total += (
+                np.where(np.asarray(other == value), 0.0, np.nan_to_num(difference, nan=np.inf, posinf=np.inf)) ** 2
+            )
     return [
-        np.sqrt(total / _SAMPLES) if is_float(value.dtype) else None for total, value in zip(sums, values, strict=True)
+        np.sqrt(total / _NUM_SAMPLES) if is_float(value.dtype) else None
+        for total, value in zip(sums, values, strict=True)
     ]
 
 
-def _own_error(one: KernelOperator, call: Call, value: Array, bound: Any, dtype: Any) -> Array | None:
+def _kernel_error(operator: KernelOperator, call: Call, value: Array, bound: Any, dtype: Any) -> Array | None:
     """Return the kernel's own error: the reference's bound, else `tolerance` times the largest magnitude."""
     if bound is not None:
         error = np.array(np.broadcast_to(np.asarray(bound, np.float64), value.shape))
         if not (error >= 0).all():
             raise Unproved("the reference gives a bound below 0")
-        return call.types.share(error)
+        return call.types.unexpand_error(error)
     if not is_float(dtype):
-        return None if not one.tolerance else np.full(value.shape, float(one.tolerance) * _largest(value))
-    part = one.tolerance
-    if part is None:
-        part = float(np.sqrt(2 * call.types.storage(dtype).unit))
-    return call.types.share(np.full(value.shape, part * _largest(value)))
+        return (
+            None
+            if not operator.tolerance
+            else np.full(value.shape, float(operator.tolerance) * _largest_magnitude(value))
+        )
+    relative = operator.tolerance
+    if relative is None:
+        relative = float(np.sqrt(2 * call.types.storage_type(dtype).unit))
+    return call.types.unexpand_error(np.full(value.shape, relative * _largest_magnitude(value)))
 
 
-def _largest(value: Array) -> float:
+def _largest_magnitude(value: Array) -> float:
     finite = np.abs(np.asarray(value, np.float64))
     finite = finite[np.isfinite(finite)]
     return float(finite.max()) if finite.size else 0.0

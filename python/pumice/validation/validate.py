@@ -15,21 +15,21 @@ from ..base.errors import InputError
 from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
-from ..model.precision_policy import Precision, policy_of
-from .oracle import Against
-from .bisect import bisected
+from ..model.precision_policy import Precision, parse_policy
+from .bisect import bisect_model
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
-from .subgraph import Cut
-from .report_facts import facts_of, option_facts
 from .deviation import UNPROVED, WRONG
-from .options import Options, check_outputs_are_judged, checked_accuracy
-from .model_validation import Proof
-from .reference_inputs import ReferenceInputs
-from .reference_oracles import Functions, against_of
-from .repeatability import Repeats, checked_count, findings
+from .load_setup import LoadSetup, ReportOrigin
+from .model_validation import ModelValidation
+from .options import ValidationOptions, check_accuracy, check_output_limits
+from .oracle import Oracle
+from .reference_inputs import ReferenceInputValidation
+from .reference_oracles import FunctionOracle, make_oracle
+from .repeatability import RepeatedRuns, check_repeat_count, repeatability_findings
 from .report import ValidationReport
-from .report_rows import Finding, ValidationRow, findings_of
-from .load_setup import Origin, Setup
+from .report_facts import model_facts, option_facts
+from .report_rows import Finding, ValidationRow, make_findings
+from .subgraph import Subgraph
 from .tensor_sources import DeviceTensors
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
@@ -39,7 +39,7 @@ MODES = ("isolated", "chained", "both", "bisect")
 INPUTS = ("device", "reference")
 
 
-def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
+def _case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
     """Check a case and return its inputs: for the program, and for the model by name. An array is the only input."""
     positional: Sequence[Any] = ()
     named: Mapping[str, Any] = {}
@@ -49,9 +49,9 @@ def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]
         positional = [case]
     else:
         positional = case
-    arrays = model._kept_arguments(*positional, **named)
+    arrays = model._indexed_arguments(*positional, **named)
     inputs = {value.name: array for value, array in zip(model.program.inputs, arrays, strict=True)}
-    texts = model._kept_strings.texts(inputs) if model._kept_strings else inputs
+    texts = model._tensor_strings.decode_tensors(inputs) if model._tensor_strings else inputs
     return inputs, {**model.named(*positional, **named), **texts}
 
 
@@ -123,10 +123,10 @@ def validate(
     model cannot be loaded. Raise TimeoutError, which names the Loop, if a Loop without an iteration count does not end
     within 15 s (at 16 bits its condition may never become false).
     """
-    given = _tolerances(tolerances), _allowed(allow_unchecked, "allow_unchecked"), _mode(mode)
-    limits = checked_accuracy(accuracy), _allowed(allow_ill_conditioned, "allow_ill_conditioned")
-    options = Options(*given, checked_count(repeat), allow_nondeterministic, inputs, *limits)
-    check_outputs_are_judged(options)
+    settings = _check_tolerances(tolerances), _check_allowed(allow_unchecked, "allow_unchecked"), _check_mode(mode)
+    limits = check_accuracy(accuracy), _check_allowed(allow_ill_conditioned, "allow_ill_conditioned")
+    options = ValidationOptions(*settings, check_repeat_count(repeat), allow_nondeterministic, inputs, *limits)
+    check_output_limits(options)
     _check_inputs(options, candidate)
     if repeat and (candidate is not None or mode == "bisect"):
         raise InputError("validate: repeat: runs of whole programs are repeated; expected no candidate and no 'bisect'")
@@ -137,92 +137,98 @@ def validate(
             )
         if mode == "bisect":
             raise InputError("validate: mode: 'bisect' cuts programs of pumice; expected no candidate with it")
-        return _of_candidate(
+        return _validate_candidate(
             CandidateModel(model, candidate, candidate_precision), candidate, cases, progress, options, reference
         )
     if candidate_precision is not None:
         raise InputError("validate: candidate_precision: expected a candidate with it, given none")
     if not isinstance(model, Model):
         with Model(model, context, "fp32" if precision is None else precision) as loaded:
-            return _validated(loaded, cases, progress, options, reference)
-    policy = model.policy if precision is None else policy_of(precision).entries
+            return _validate_model(loaded, cases, progress, options, reference)
+    policy = model.policy if precision is None else parse_policy(precision).entries
     if (context or model.context) is not model.context or policy != model.policy:
         with model.loaded_again(context, precision) as other:
-            return _validated(other, cases, progress, options, reference)
-    return _validated(model, cases, progress, options, reference)
+            return _validate_model(other, cases, progress, options, reference)
+    return _validate_model(model, cases, progress, options, reference)
 
 
-def _validated(
-    model: Model, cases: Iterable[Case], progress: Progress | None, options: Options, reference: Any
+def _validate_model(
+    model: Model, cases: Iterable[Case], progress: Progress | None, options: ValidationOptions, reference: Any
 ) -> ValidationReport:
-    inputs = _some([_by_name(model, case) for case in cases])
+    inputs = _require_cases([_case_inputs(model, case) for case in cases])
     if options.mode == "bisect":
         if reference not in (None, "float64"):
             raise InputError(
                 f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
             )
-        report = bisected(model, inputs, options, progress)
-        report.origin = Origin.of(model, inputs, options.tolerances, _of_part)
+        report = bisect_model(model, inputs, options, progress)
+        report.origin = ReportOrigin.from_model(model, inputs, options.tolerances, _validate_subgraph)
         return report
-    against = against_of(reference, model, len(inputs))
+    oracle = make_oracle(reference, model, len(inputs))
     if options.inputs == "reference":
-        return _judged(_opened(against, lambda: _on_reference(model, options, against, reference)), inputs, progress)
-    options = _chained(options, "reference") if against.chained else options
-    return _judged(_opened(against, lambda: Proof(model, options, against)), inputs, progress)
+        return _run_validation(
+            _open_validation(oracle, lambda: _make_reference_input_validation(model, options, oracle, reference)),
+            inputs,
+            progress,
+        )
+    options = _chained_options(options, "reference") if oracle.chained else options
+    return _run_validation(_open_validation(oracle, lambda: ModelValidation(model, options, oracle)), inputs, progress)
 
 
-def _on_reference(model: Model, options: Options, against: Against, reference: Any) -> ReferenceInputs:
-    if type(against) not in (Against, Functions):
+def _make_reference_input_validation(
+    model: Model, options: ValidationOptions, oracle: Oracle, reference: Any
+) -> ReferenceInputValidation:
+    if type(oracle) not in (Oracle, FunctionOracle):
         raise InputError(
             f"validate: inputs: 'reference' judges by the rules in float64 or by functions; given a reference, {reference!r}"
         )
-    return ReferenceInputs(model, options, against)
+    return ReferenceInputValidation(model, options, oracle)
 
 
-def _of_candidate(
+def _validate_candidate(
     model: CandidateModel,
     candidate: Candidate,
     cases: Iterable[Case],
     progress: Progress | None,
-    options: Options,
+    options: ValidationOptions,
     reference: Any,
 ) -> ValidationReport:
-    arrays = _some([model.case(case) for case in cases])
+    arrays = _require_cases([model.case(case) for case in cases])
     tensors = CandidateTensors(model, candidate, arrays[0])
-    options = _chained(options, "candidate") if tensors.only_outputs else options
-    against = against_of(reference, model, len(arrays))
-    options = _chained(options, "reference") if against.chained else options
-    proof = _opened(against, lambda: Proof(model, options, against, tensors))
-    return _judged(proof, [(one, dict(one)) for one in arrays], progress)
+    options = _chained_options(options, "candidate") if tensors.only_outputs else options
+    oracle = make_oracle(reference, model, len(arrays))
+    options = _chained_options(options, "reference") if oracle.chained else options
+    validation = _open_validation(oracle, lambda: ModelValidation(model, options, oracle, tensors))
+    return _run_validation(validation, [(case_arrays, dict(case_arrays)) for case_arrays in arrays], progress)
 
 
-def _some(cases: list[Any]) -> list[Any]:
+def _require_cases(cases: list[Any]) -> list[Any]:
     if not cases:
         raise InputError("validate: expected at least one case, given none")
     return cases
 
 
-def _chained(options: Options, what: str) -> Options:
+def _chained_options(options: ValidationOptions, source_kind: str) -> ValidationOptions:
     """Return the options for a reference or candidate whose values all start from the model's inputs."""
     if options.mode == "isolated":
         raise InputError(
-            f"validate: mode: this {what} has no values of nodes by themselves; expected 'chained' or 'both'"
+            f"validate: mode: this {source_kind} has no values of nodes by themselves; expected 'chained' or 'both'"
         )
     return options._replace(mode="chained")
 
 
-def _opened(against: Against, make: Callable[[], Proof]) -> Proof:
+def _open_validation(oracle: Oracle, make: Callable[[], ModelValidation]) -> ModelValidation:
     try:
         return make()
     except BaseException:
-        against.close()
+        oracle.close()
         raise
 
 
-def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> ValidationReport:
-    order = _order(len(inputs))
-    repeats = Repeats(proof, inputs[order[0]][0])
-    total = len(inputs) * (len(proof.reference.nodes) + 1 + bool(proof.options.repeat))
+def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Progress | None) -> ValidationReport:
+    order = _case_order(len(inputs))
+    repeats = RepeatedRuns(validation, inputs[order[0]][0])
+    total = len(inputs) * (len(validation.reference.nodes) + 1 + bool(validation.options.repeat))
     done = 0
 
     def step() -> None:
@@ -232,102 +238,106 @@ def _judged(proof: Proof, inputs: list[Any], progress: Progress | None) -> Valid
             progress(done, total)
 
     with ExitStack() as ends:
-        for end in (forward_log, proof.close, repeats.close):  # these run in reverse order
+        for end in (forward_log, validation.close, repeats.close):  # these run in reverse order
             ends.callback(end)
-        if len(inputs) > 1 and isinstance(proof.tensors, DeviceTensors):
-            proof.tensors.run_before(inputs[order[-1]][0])
+        if len(inputs) > 1 and isinstance(validation.tensors, DeviceTensors):
+            validation.tensors.run_before(inputs[order[-1]][0])
         for index in order:
-            arrays, given = inputs[index]
-            proof.run(arrays, given, index, step)
-            if proof.options.repeat:
+            arrays, case_inputs = inputs[index]
+            validation.run(arrays, case_inputs, index, step)
+            if validation.options.repeat:
                 repeats.run(arrays, index)
                 step()
-        unproved = any(row.verdict == UNPROVED for row in proof.collected.rows.values())
-        work = proof.tensors.work(inputs[0][0]) if unproved else {}
-    report = _report_of(proof, len(inputs))
+        unproved = any(row.verdict == UNPROVED for row in validation.collected.rows.values())
+        work = validation.tensors.work(inputs[0][0]) if unproved else {}
+    report = _make_report(validation, len(inputs))
     report.work = work
-    if isinstance(proof.fused, Model):
-        report.origin = Origin.of(proof.fused, inputs, proof.options.tolerances, _of_part)
-    report.add_repeats(repeats.report(), findings(repeats.report()))
+    if isinstance(validation.fused, Model):
+        report.origin = ReportOrigin.from_model(
+            validation.fused, inputs, validation.options.tolerances, _validate_subgraph
+        )
+    report.add_repeats(repeats.results(), repeatability_findings(repeats.results()))
     return report
 
 
-def _order(cases: int) -> list[int]:
+def _case_order(cases: int) -> list[int]:
     """Return a fixed, shuffled order of the cases, because neighbouring cases are often similar."""
     order = list(range(cases))
     Random(cases).shuffle(order)
     return order
 
 
-def _report_of(proof: Proof, cases: int) -> ValidationReport:
+def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     """Return the report on all cases."""
-    collected = proof.collected
-    for row in proof.flow_kernels.idle(proof.options) if proof.flow_kernels else ():
-        collected.keep(row)
-    rows = collected.in_order()
+    collected = validation.collected
+    for row in validation.flow_kernels.unrun_rows(validation.options) if validation.flow_kernels else ():
+        collected.add_row(row)
+    rows = collected.ordered_rows()
     for node, (case, fault) in collected.faults.items():
-        own = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
-        for i in own:
+        node_rows = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
+        for i in node_rows:
             rows[i] = rows[i]._replace(case=case, fault=fault)
-        if not own:  # inside a body or branch
+        if not node_rows:  # inside a body or branch
             rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
-    rows = _blamed(rows, collected.found)
-    findings = findings_of(rows)
-    told = {(one.kind, one.node) for one in findings}
-    findings.extend(one for key, one in collected.found.items() if key not in told)
-    if proof.refused:
-        findings.append(Finding("kernels not judged", proof.fused.name, proof.refused))
-    name, device, precision = proof.fused.name, proof.fused.device.name, proof.reference.precision
-    used = option_facts(proof.options)
+    rows = _blame_overflow(rows, collected.findings_by_key)
+    findings = make_findings(rows)
+    reported = {(finding.kind, finding.node) for finding in findings}
+    findings.extend(finding for key, finding in collected.findings_by_key.items() if key not in reported)
+    if validation.skip_reason:
+        findings.append(Finding("kernels not judged", validation.fused.name, validation.skip_reason))
+    name, device, precision = validation.fused.name, validation.fused.device.name, validation.reference.precision
+    option_record = option_facts(validation.options)
     facts = None
-    if isinstance(proof.fused, Model):
-        policy = proof.fused.policy if proof.fused.float32_nodes else {}
-        facts = facts_of(proof.fused, proof.reference.nodes, used)._replace(policy=policy)
-    against = proof.against.name
-    report = ValidationReport(name, device, precision, cases, rows, findings, against, facts=facts)
-    report.allows_differences = proof.options.allows_differences
+    if isinstance(validation.fused, Model):
+        policy = validation.fused.policy if validation.fused.float32_nodes else {}
+        facts = model_facts(validation.fused, validation.reference.nodes, option_record)._replace(policy=policy)
+    oracle = validation.oracle.name
+    report = ValidationReport(name, device, precision, cases, rows, findings, oracle, facts=facts)
+    report.allows_differences = validation.options.allows_differences
     return report
 
 
-def _blamed(rows: list[ValidationRow], found: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
+def _blame_overflow(rows: list[ValidationRow], findings: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
     """Blame the node that overflowed if only outputs are wrong."""
     if not any(row.verdict == WRONG for row in rows) or any(
         row.verdict == WRONG and row.op != "output" for row in rows
     ):
         return rows
-    over = [node for kind, node in found if kind == "overflow"]
+    overflow_nodes = [node for kind, node in findings if kind == "overflow"]
     for i, row in enumerate(rows):
-        if row.node in over and row.program == "nodes":
-            rows[i] = row._replace(fault=found["overflow", row.node].text)
+        if row.node in overflow_nodes and row.program == "nodes":
+            rows[i] = row._replace(fault=findings["overflow", row.node].text)
             break
     return rows
 
 
-def _of_part(part: Cut, setup: Setup) -> ValidationReport:
+def _validate_subgraph(subgraph: Subgraph, setup: LoadSetup) -> ValidationReport:
     """Validate a subgraph. Raise whatever validate raises."""
-    names = {*part.nodes, *(name for node in part.proto.graph.node for name in node.output)}
+    names = {*subgraph.nodes, *(name for node in subgraph.proto.graph.node for name in node.output)}
     tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}
-    with setup.load(part.proto) as model:
-        return validate(model, [part.inputs], tolerances=tolerances, allow_unchecked=True, allow_ill_conditioned=True)
+    with setup.load(subgraph.proto) as model:
+        return validate(
+            model, [subgraph.inputs], tolerances=tolerances, allow_unchecked=True, allow_ill_conditioned=True
+        )
 
 
-def _tolerances(given: Mapping[str, float] | None) -> dict[str, float]:
-    made = dict(given or {})
-    for name, value in made.items():
+def _check_tolerances(tolerances: Mapping[str, float] | None) -> dict[str, float]:
+    checked = dict(tolerances or {})
+    for name, value in checked.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise InputError(f"validate: tolerances['{name}']: expected a number of at least 0, given {value!r}")
-    return {name: float(value) for name, value in made.items()}
+    return {name: float(value) for name, value in checked.items()}
 
 
-def _allowed(given: bool | Collection[str], argument: str) -> bool | frozenset[str]:
-    if isinstance(given, bool):
-        return given
-    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-        raise InputError(f"validate: {argument}: expected True or a list of names, given {given!r}")
-    return frozenset(given)
+def _check_allowed(names: bool | Collection[str], argument: str) -> bool | frozenset[str]:
+    if isinstance(names, bool):
+        return names
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"validate: {argument}: expected True or a list of names, given {names!r}")
+    return frozenset(names)
 
 
-def _check_inputs(options: Options, candidate: Candidate | None) -> None:
+def _check_inputs(options: ValidationOptions, candidate: Candidate | None) -> None:
     if options.inputs not in INPUTS:
         raise InputError(f"validate: inputs: expected 'device' or 'reference', given {options.inputs!r}")
     if options.inputs == "device":
@@ -342,8 +352,8 @@ def _check_inputs(options: Options, candidate: Candidate | None) -> None:
         raise InputError("validate: inputs: runs of whole programs are repeated; expected no repeat with 'reference'")
 
 
-def _mode(given: str) -> str:
-    if given not in MODES:
+def _check_mode(mode: str) -> str:
+    if mode not in MODES:
         expected = " or ".join(f"'{name}'" for name in MODES)
-        raise InputError(f"validate: mode: expected {expected}, given {given!r}")
-    return given
+        raise InputError(f"validate: mode: expected {expected}, given {mode!r}")
+    return mode

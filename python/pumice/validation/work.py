@@ -9,14 +9,14 @@ from .._pumice import Program, StateError, _start_profile, _stop_profile
 from ..base.element_types import Array
 
 
-class Work(NamedTuple):
+class NodeWork(NamedTuple):
     """Floating-point operations of a node, and the bytes that its kernels read and write."""
 
     flop: int
-    moved: int
+    num_bytes: int
 
 
-def work_of(program: Program, inputs: Mapping[str, Array], loop_timeout: float | None) -> dict[str, Work]:
+def measure_work(program: Program, inputs: Mapping[str, Array], loop_timeout: float | None) -> dict[str, NodeWork]:
     """Return the work of each node, from another run under a profile.
 
     Return {} if the program has control flow, which is not counted, or the caller is already profiling.
@@ -31,34 +31,41 @@ def work_of(program: Program, inputs: Mapping[str, Array], loop_timeout: float |
         program(dict(inputs), loop_timeout=loop_timeout)
     finally:
         record = _stop_profile()
-    made: dict[str, Work] = {}
-    for one in record["runs"][0]["dispatches"] if record["runs"] else ():
-        moved = one["read_bytes"] + one["written_bytes"]
-        before = made.get(one["node"], Work(0, 0))
+    work_by_node: dict[str, NodeWork] = {}
+    for dispatch in record["runs"][0]["dispatches"] if record["runs"] else ():
+        num_bytes = dispatch["read_bytes"] + dispatch["written_bytes"]
+        previous = work_by_node.get(dispatch["node"], NodeWork(0, 0))
         # Each dispatch of a node has the node's total operations.
-        made[one["node"]] = Work(one["flop"], before.moved + moved)
-    return made
+        work_by_node[dispatch["node"]] = NodeWork(dispatch["flop"], previous.num_bytes + num_bytes)
+    return work_by_node
 
 
-def share_of(nodes: Collection[str], known: Collection[str], work: Mapping[str, Work]) -> str:
+def describe_work_share(nodes: Collection[str], known: Collection[str], work: Mapping[str, NodeWork]) -> str:
     """Return a phrase with these nodes' share of the work; "" if it is unknown.
 
     known: all nodes of the model. A node may have been expanded into several, named with a slash suffix.
     """
-    own = [one for name, one in work.items() if _owner(name, known) in nodes]
-    flop, moved = sum(one.flop for one in work.values()), sum(one.moved for one in work.values())
-    if not moved:
+    selected = [node_work for name, node_work in work.items() if _original_node(name, known) in nodes]
+    flop, total_bytes = (
+        sum(node_work.flop for node_work in work.values()),
+        sum(node_work.num_bytes for node_work in work.values()),
+    )
+    if not total_bytes:
         return ""
-    share = f"{percent(sum(one.moved for one in own) / moved)} of the bytes that are moved"
-    return f"{percent(sum(one.flop for one in own) / flop)} of the operations and {share}" if flop else share
+    bytes_text = f"{format_percent(sum(node_work.num_bytes for node_work in selected) / total_bytes)} of the bytes that are moved"
+    return (
+        f"{format_percent(sum(node_work.flop for node_work in selected) / flop)} of the operations and {bytes_text}"
+        if flop
+        else bytes_text
+    )
 
 
-def _owner(name: str, known: Collection[str]) -> str:
+def _original_node(name: str, known: Collection[str]) -> str:
     while name and name not in known:
         name = name.rpartition("/")[0]
     return name
 
 
-def percent(share: float) -> str:
+def format_percent(fraction: float) -> str:
     """Return a share as a percentage; a small nonzero share is not shown as 0%."""
-    return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
+    return "under 1%" if 0 < fraction < 0.005 else f"{fraction:.0%}"

@@ -10,7 +10,7 @@ import pumice
 import pumice.dv as dv
 from dv_commands import PAGE, committed, doubling
 from signature_probes.device import busy
-from signature_probes.probe import covers, differ, refused, times_out
+from signature_probes.probe import covers, differ, expect_error, times_out
 
 BUFFERS: dict[str, Any] = {"input_buf": (1, 0), "output_buf": (2, 0)}
 
@@ -45,7 +45,7 @@ def places(context: pumice.Context) -> None:
         lambda: memory.read("uint8", 8, offset=PAGE),
         lambda: memory.array("uint8", 8, offset=-1),
     ):
-        refused(call)
+        expect_error(call)
 
 
 @covers("dv.Memory.sync.read", "dv.Memory.sync.write", "dv.Memory.sync_start.read", "dv.Memory.sync_start.write")
@@ -57,13 +57,13 @@ def syncs(context: pumice.Context) -> None:
             pass
         memory.sync_start(read, write)
         memory.sync_end()
-    refused(lambda: memory.sync_start(False, False))
+    expect_error(lambda: memory.sync_start(False, False))
 
     def neither() -> None:
         with memory.sync(False, False):
             pass
 
-    refused(neither)
+    expect_error(neither)
 
 
 @covers("dv.CommandList.wait.exec_id", "dv.CommandList.wait.timeout", "dv.CommandList.run.timeout")
@@ -72,7 +72,7 @@ def lists(context: pumice.Context) -> None:
     memory = own.memory(PAGE)
     commands = committed(own, doubling(memory))
     commands.run(timeout=60)
-    refused(lambda: commands.wait(1 << 40))
+    expect_error(lambda: commands.wait(1 << 40))
     for call in (
         lambda executed: commands.wait(timeout=0),
         lambda executed: commands.wait(executed, timeout=0),
@@ -111,7 +111,7 @@ def strictness(context: pumice.Context) -> None:
         for name in ("required_bytes", "run_outputs"):
             if call := getattr(command, name, None):
                 call()
-                refused(lambda call=call: call(strict=True), "D5")
+                expect_error(lambda call=call: call(strict=True), "D5")
 
 
 WEIGHTS = np.arange(16 * 8 * 9, dtype="float16").reshape(16, 8, 3, 3) / 512
@@ -148,7 +148,7 @@ def layouts(context: pumice.Context) -> None:
     differ(dv.to_whc8(cube), dv.to_whc8(cube, "HWC"))
     flat = dv.to_whc8(cube)
     differ(dv.from_whc8(flat, (2, 3, 4)), dv.from_whc8(flat, (3, 4, 2), "HWC"))
-    refused(lambda: dv.to_whc8(cube, "XYZ"))
+    expect_error(lambda: dv.to_whc8(cube, "XYZ"))
 
 
 def network(sizes: list[int | None]) -> pumice.Graph:
@@ -167,11 +167,11 @@ def network(sizes: list[int | None]) -> pumice.Graph:
     "dv.LoadedNetwork.__call__.timeout",
 )
 def networks(context: pumice.Context) -> None:
-    refused(lambda: dv.from_graph(network([None, None])), "known")
+    expect_error(lambda: dv.from_graph(network([None, None])), "known")
     assert dv.from_graph(network([None, None]), (8, 6, 6)).input_shape == (1, 8, 6, 6)
     made = dv.from_graph(network([6, 6]), images=2)
     assert made.input_shape == (2, 8, 6, 6)
-    refused(lambda: dv.from_graph(network([6, 6]), images=0), "images")
+    expect_error(lambda: dv.from_graph(network([6, 6]), images=0), "images")
     differ(len(made.weights), len(dv.from_graph(network([6, 6]), quantize=True).weights))
     with dv.Context(context) as own, made.load(own) as loaded:
         images = np.ones(made.input_shape, "float32")

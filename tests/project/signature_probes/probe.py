@@ -33,10 +33,10 @@ def differ(*results: Any) -> None:
     assert len(set(texts)) == len(texts), texts
 
 
-def refused(call: Callable[[], Any], text: str = "", error: type[BaseException] = pumice.Error) -> None:
+def expect_error(call: Callable[[], Any], text: str = "", error: type[BaseException] = pumice.Error) -> None:
     with pytest.raises(error, match=text or None):
         call()
 
 
 def times_out(call: Callable[[], Any]) -> None:
-    refused(call, error=pumice.TimeoutError)
+    expect_error(call, error=pumice.TimeoutError)

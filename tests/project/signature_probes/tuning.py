@@ -11,7 +11,7 @@ import pytest
 import pumice
 from onnx_models import gemm
 from pumice.base.progress import Progress
-from signature_probes.probe import covers, differ, refused
+from signature_probes.probe import covers, differ, expect_error
 
 X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
 
@@ -41,7 +41,7 @@ def variants_of_steps(context: pumice.Context) -> None:
     "Model.tune.progress",
 )
 def tuned_models(context: pumice.Context) -> None:
-    refused(lambda: pumice.load(gemm(), context, tuned=3), "tuned")  # type: ignore[arg-type]
+    expect_error(lambda: pumice.load(gemm(), context, tuned=3), "tuned")  # type: ignore[arg-type]
     with (
         TemporaryDirectory() as folder,
         pytest.MonkeyPatch.context() as patched,
@@ -49,15 +49,15 @@ def tuned_models(context: pumice.Context) -> None:
     ):
         patched.delenv("PUMICE_NO_CACHE", raising=False)
         patched.setenv("PUMICE_CACHE_DIR", folder)
-        refused(lambda: loaded.loaded_again(tuned=3), "tuned")  # type: ignore[arg-type]
+        expect_error(lambda: loaded.loaded_again(tuned=3), "tuned")  # type: ignore[arg-type]
         name = loaded.inputs[0].name
         first = loaded.tune(**{name: X}, runs=1, progress=False)
         assert first.measured > 1
         differ(*(loaded.tune(X, runs=1, again=again, progress=False).measured for again in (False, True)))
-        refused(lambda: loaded.tune(X, runs=0), "runs")
-        refused(lambda: loaded.tune(wobble=X), "wobble")
+        expect_error(lambda: loaded.tune(X, runs=0), "runs")
+        expect_error(lambda: loaded.tune(wobble=X), "wobble")
         (step,) = first.steps[:1]
-        other = next(one.variant for one in step.variants if one.variant != step.own)
+        other = next(one.variant for one in step.variants if one.variant != step.default_variant)
         notes: list[Any] = []
         for tuned in ({}, {step.kind: other}):
             with pumice.load(gemm(), context, tuned=tuned) as model, model.loaded_again(tuned=tuned) as again:

@@ -14,65 +14,71 @@ import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
 from ...base.errors import graph_error
-from ..file.recipe import Fields, field_at
+from ..file.recipe import Fields, make_field
 
 if TYPE_CHECKING:
     from ..._pumice import Value
     from ..file.recipe import NodeRecipe
     from .builder import Builder
 
-FLAT, FIRST, SINGLE = np.array([-1]), np.array([0]), np.array([1])
+ARRAY_MINUS_1, ARRAY_0, ARRAY_1 = np.array([-1]), np.array([0]), np.array([1])
 PACKED = ("data", "dims", "rows")
 
 
-class Kind(Fields):
+class ValueKind(Fields):
     """The type of a value; written as "float32", "sequence(float32)", "optional(sequence(float32))"."""
 
     __slots__ = ()
     _fields = ("dtype", "sequence", "optional")
-    dtype: str = field_at(0)
-    sequence: bool = field_at(1)
-    optional: bool = field_at(2)
+    dtype: str = make_field(0)
+    sequence: bool = make_field(1)
+    optional: bool = make_field(2)
 
-    def __new__(cls, dtype: str, sequence: bool = False, optional: bool = False) -> Kind:
+    def __new__(cls, dtype: str, sequence: bool = False, optional: bool = False) -> ValueKind:
         return tuple.__new__(cls, (dtype, sequence, optional))
 
     @staticmethod
-    def of(text: str) -> Kind:
+    def parse(text: str) -> ValueKind:
         """Parse a type such as "sequence(float32)"."""
         optional = text.startswith("optional(")
         inner = text[len("optional(") : -1] if optional else text
         sequence = inner.startswith("sequence(")
-        return Kind(inner[len("sequence(") : -1] if sequence else inner, sequence, optional)
+        return ValueKind(inner[len("sequence(") : -1] if sequence else inner, sequence, optional)
 
     @property
-    def compound(self) -> bool:
+    def is_compound(self) -> bool:
         """Whether a value of this kind is represented by several tensors."""
         return self.sequence or self.optional
 
     @property
-    def parts(self) -> list[tuple[str, str, list[int | None] | None]]:
+    def tensor_specs(self) -> list[tuple[str, str, list[int | None] | None]]:
         """(name, dtype, shape) of each tensor in the packed value."""
         element: list[tuple[str, str, list[int | None] | None]] = [("element", self.dtype, None)]
         if self.sequence:
             element = [("data", self.dtype, [None]), ("dims", "int64", [None]), ("rows", "int64", [None, 2])]
         return [("has", "bool", [1]), *element] if self.optional else element
 
-    def names(self, name: str) -> list[str]:
+    def get_part_names(self, name: str) -> list[str]:
         """Return the names of the parts of a value called `name`."""
-        return [f"{name}/{part}" if name else "" for part, _, _ in self.parts] if self.compound else [name]
+        return (
+            [f"{name}/{part_name}" if name else "" for part_name, _, _ in self.tensor_specs]
+            if self.is_compound
+            else [name]
+        )
 
-    def joined(self, other: Kind) -> Kind:
+    def with_optional(self, other: ValueKind) -> ValueKind:
         """Return this kind, made optional if either kind is optional."""
         return self._replace(optional=self.optional or other.optional)
 
-    def packed(self, parts: Iterator[Value]) -> Made:
+    def packed(self, values_iterator: Iterator[Value]) -> BuiltValue:
         """Build the value from its parts."""
-        has = next(parts) if self.optional else True
+        has = next(values_iterator) if self.optional else True
         if not self.sequence:
-            element: Value | SequenceValue = next(parts)
+            element: Value | SequenceValue = next(values_iterator)
         else:
-            element = SequenceValue(self.dtype, None, (next(parts), next(parts), next(parts)))
+            element = SequenceValue(
+                self.dtype, None, (next(values_iterator), next(values_iterator), next(values_iterator))
+            )
         return OptionalValue(self, has, element) if self.optional else element
 
     def __str__(self) -> str:
@@ -80,14 +86,14 @@ class Kind(Fields):
         return f"optional({text})" if self.optional else text
 
 
-def rank_of(value: Value) -> int | None:
+def get_rank(value: Value) -> int | None:
     """Return the rank of a tensor; None if unknown."""
     return None if value.shape is None else len(value.shape)
 
 
-def common_rank(values: list[Value]) -> int | None:
+def get_common_rank(values: list[Value]) -> int | None:
     """Return the rank common to all tensors; None if they differ or one is unknown."""
-    ranks = {rank_of(value) for value in values}
+    ranks = {get_rank(value) for value in values}
     return ranks.pop() if len(ranks) == 1 else None
 
 
@@ -100,91 +106,91 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-        self.rank = common_rank(items) if items else None  # common rank of the items, if known
+        self.rank = get_common_rank(items) if items else None  # common rank of the items, if known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
         """Return the packed sequence as (data, dims, rows). The first call adds the nodes that pack it."""
         if self._packed is None:
-            made = [packed_item(builder, node, item) for item in self.items or ()]
-            if not made:
+            packed_items = [pack_tensor(builder, node, item) for item in self.items or ()]
+            if not packed_items:
                 empty = (np.zeros(0, numpy_dtype(self.dtype)), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
                 self._packed = tuple(builder.graph.constant(array) for array in empty)  # type: ignore[assignment]
             else:
                 self._packed = tuple(  # type: ignore[assignment]
-                    builder.helper(node, "Concat", *parts, axis=0) for parts in zip(*made, strict=True)
+                    builder.add_helper(node, "Concat", *parts, axis=0) for parts in zip(*packed_items, strict=True)
                 )
         assert self._packed is not None
         return self._packed
 
 
 class OptionalValue:
-    """An optional value. `has`: whether it is present, a bool[1] tensor if known only at run time; `element`: None if absent."""
+    """An optional value. `is_present`: whether it is present, a bool[1] tensor if known only at run time; `element`: None if absent."""
 
-    def __init__(self, kind: Kind, has: bool | Value, element: Value | SequenceValue | None) -> None:
+    def __init__(self, kind: ValueKind, is_present: bool | Value, element: Value | SequenceValue | None) -> None:
         self.kind = kind
-        self.has = has
+        self.is_present = is_present
         self.element = element
 
 
-Made: TypeAlias = "Value | SequenceValue | OptionalValue"
+BuiltValue: TypeAlias = "Value | SequenceValue | OptionalValue"
 
 
-def packed_item(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
+def pack_tensor(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
     """Return a tensor as a packed sequence of length 1."""
-    helper = builder.helper
-    dims = helper(node, "Shape", item)
-    rank = helper(node, "Shape", dims)
-    size = helper(node, "Reshape", helper(node, "Size", item), SINGLE)
-    rows = helper(node, "Reshape", helper(node, "Concat", rank, size, axis=0), np.array([1, 2]))
-    return helper(node, "Reshape", item, FLAT), dims, rows
+    add_helper = builder.add_helper
+    dims = add_helper(node, "Shape", item)
+    rank = add_helper(node, "Shape", dims)
+    size = add_helper(node, "Reshape", add_helper(node, "Size", item), ARRAY_1)
+    rows = add_helper(node, "Reshape", add_helper(node, "Concat", rank, size, axis=0), np.array([1, 2]))
+    return add_helper(node, "Reshape", item, ARRAY_MINUS_1), dims, rows
 
 
-def kind_of(value: Made) -> Kind:
+def get_value_kind(value: BuiltValue) -> ValueKind:
     """Return the Kind of a value."""
     if isinstance(value, OptionalValue):
         return value.kind
-    return Kind(value.dtype, isinstance(value, SequenceValue))
+    return ValueKind(value.dtype, isinstance(value, SequenceValue))
 
 
-def leaves(value: Made) -> list[Value]:
+def get_tensors(value: BuiltValue) -> list[Value]:
     """Return the tensors of a value in its current representation."""
     if isinstance(value, SequenceValue):
         return value.items if value.items is not None else list(value._packed or ())
     if isinstance(value, OptionalValue):
-        element = [] if value.element is None else leaves(value.element)
-        return element if isinstance(value.has, bool) else [value.has, *element]
+        element = [] if value.element is None else get_tensors(value.element)
+        return element if isinstance(value.is_present, bool) else [value.is_present, *element]
     return [value]
 
 
-def replaced(value: Made, made: Iterator[Value]) -> Made:
+def replace_tensors(value: BuiltValue, new_tensors: Iterator[Value]) -> BuiltValue:
     """Return a value of the same structure with other tensors."""
     if isinstance(value, SequenceValue):
         if value.items is not None:
-            return SequenceValue(value.dtype, [next(made) for _ in value.items])
-        other = SequenceValue(value.dtype, None, (next(made), next(made), next(made)))
+            return SequenceValue(value.dtype, [next(new_tensors) for _ in value.items])
+        other = SequenceValue(value.dtype, None, (next(new_tensors), next(new_tensors), next(new_tensors)))
         other.rank = value.rank
         return other
     if isinstance(value, OptionalValue):
-        has = value.has if isinstance(value.has, bool) else next(made)
-        element: Any = None if value.element is None else replaced(value.element, made)
-        return OptionalValue(value.kind, has, element)
-    return next(made)
+        is_present = value.is_present if isinstance(value.is_present, bool) else next(new_tensors)
+        element: Any = None if value.element is None else replace_tensors(value.element, new_tensors)
+        return OptionalValue(value.kind, is_present, element)
+    return next(new_tensors)
 
 
-def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> list[Value]:
+def get_parts(builder: Builder, node: NodeRecipe, value: BuiltValue, kind: ValueKind) -> list[Value]:
     """Return the parts (see Kind.parts) of a value passed as `kind`.
 
     Raise GraphError for a tensor in place of a sequence, or vice versa.
     """
-    has: bool | Value = True
+    is_present: bool | Value = True
     element: Any = value
     if isinstance(value, OptionalValue):
-        has, element = value.has, value.element
+        is_present, element = value.is_present, value.element
     if element is not None and isinstance(element, SequenceValue) != kind.sequence:
-        raise graph_error("node", node.name, f"expected {kind}, given {kind_of(value)}")
+        raise graph_error("node", node.name, f"expected {kind}, given {get_value_kind(value)}")
     parts: list[Value] = []
     if kind.optional:
-        parts.append(builder.graph.constant(np.array([has])) if isinstance(has, bool) else has)
+        parts.append(builder.graph.constant(np.array([is_present])) if isinstance(is_present, bool) else is_present)
     if kind.sequence:
         element = SequenceValue(kind.dtype, []) if element is None else element
         return parts + list(element.packed(builder, node))
@@ -196,21 +202,21 @@ def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> lis
 # ---- as arrays
 
 
-def packed_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
+def pack_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
     """Pack a sequence of arrays: all elements, all sizes, and each array's rank and element count."""
     data = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     dims = [size for array in arrays for size in array.shape]
     rows = [[array.ndim, array.size] for array in arrays]
-    joined = np.concatenate(data) if data else np.zeros(0, dtype)
-    return [joined, np.array(dims, np.int64), np.array(rows, np.int64).reshape(-1, 2)]
+    all_elements = np.concatenate(data) if data else np.zeros(0, dtype)
+    return [all_elements, np.array(dims, np.int64), np.array(rows, np.int64).reshape(-1, 2)]
 
 
-def unpacked_arrays(data: Array, dims: Array, rows: Array) -> list[Array]:
-    """Unpack a packed sequence; the inverse of packed_arrays()."""
+def unpack_arrays(data: Array, dims: Array, rows: Array) -> list[Array]:
+    """Unpack a packed sequence; the inverse of pack_arrays()."""
     arrays = []
-    first = place = 0
+    dims_offset = data_offset = 0
     for rank, size in rows.tolist():
-        arrays.append(data[place : place + size].reshape(dims[first : first + rank]))
-        first += rank
-        place += size
+        arrays.append(data[data_offset : data_offset + size].reshape(dims[dims_offset : dims_offset + rank]))
+        dims_offset += rank
+        data_offset += size
     return arrays

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 class Float32Nodes:
     """Collects the names, as used in reports, of all engine nodes built from the selected nodes.
 
-    `wants` is called once per node in the file, with the node and its name, which is prefixed with the enclosing
+    `is_selected` is called once per node in the file, with the node and its name, which is prefixed with the enclosing
     graphs' names.
     """
 
-    def __init__(self, wants: Callable[[NodeRecipe, str], bool]) -> None:
-        self.wants = wants
+    def __init__(self, is_selected: Callable[[NodeRecipe, str], bool]) -> None:
+        self.is_selected = is_selected
         self.names: list[str] = []
 
-    def note(self, graph: Graph, prefix: str, first: int) -> None:
+    def record_nodes(self, graph: Graph, prefix: str, first: int) -> None:
         """Record the nodes of a graph from index `first` on."""
         self.names.extend(prefix + name for name in graph.node_names(first))

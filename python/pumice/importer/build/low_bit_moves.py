@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.element_types import BITS, array_of, packed_codes
-from ..file.recipe import integers
+from ...base.element_types import BITS, array_from_bytes, pack_codes
+from ..file.recipe import get_integers
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .builder import Builder
 
 # Low-bit dtype -> (its ONNX number, a wider dtype, that dtype's ONNX number). float16 represents all low-bit floats exactly.
-_WIDER = {
+_WIDE_TYPES = {
     "float8_e4m3fn": (17, "float16", 10),
     "float8_e4m3fnuz": (18, "float16", 10),
     "float8_e5m2": (19, "float16", 10),
@@ -31,7 +31,7 @@ _WIDER = {
     "int2": (26, "int8", 3),
 }
 # Operator -> indices of the inputs whose elements it moves; None: all inputs.
-_MOVES: dict[str, tuple[int, ...] | None] = {
+_MOVED_INPUTS: dict[str, tuple[int, ...] | None] = {
     "Concat": None,
     "DepthToSpace": (0,),
     "Expand": (0,),
@@ -56,81 +56,92 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
     "Unsqueeze": (0,),
     "Where": (1, 2),
 }
-_ONLY_SHAPES = ("Shape", "Size")
+_SHAPE_OPERATORS = ("Shape", "Size")
 
 
-def narrow_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
+def get_low_bit_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
     """Return the dtype of the elements that the node moves if it is a low-bit dtype; else ""."""
-    if node.domain or node.op not in _MOVES:
+    if node.domain or node.op not in _MOVED_INPUTS:
         return ""
-    first = (_MOVES[node.op] or (0,))[0]
+    first = (_MOVED_INPUTS[node.op] or (0,))[0]
     value = inputs[first] if first < len(inputs) else None
-    return value.dtype if value is not None and value.dtype in _WIDER else ""
+    return value.dtype if value is not None and value.dtype in _WIDE_TYPES else ""
 
 
-def add_moved(builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]) -> tuple[Value, ...]:
+def add_low_bit_move(
+    builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]
+) -> tuple[Value, ...]:
     """Add a node that moves low-bit elements and return its outputs. Raise the errors of Graph.add."""
-    dtype = narrow_dtype(node, inputs)
-    number, wide, wide_number = _WIDER[dtype]
-    if (folded := _folded(builder, node, dtype)) is not None:
+    dtype = get_low_bit_dtype(node, inputs)
+    dtype_code, wide_dtype, wide_code = _WIDE_TYPES[dtype]
+    if (folded := _fold_constant(builder, node, dtype)) is not None:
         return (folded,)
-    moved = _MOVES[node.op]
-    wider: list[Any] = list(inputs)
+    moved_inputs = _MOVED_INPUTS[node.op]
+    wide_inputs: list[Any] = list(inputs)
     for i, value in enumerate(inputs):
-        if value is not None and value.dtype == dtype and (moved is None or i in moved):
-            wider[i] = _padding(builder, node, i, wide) or builder.helper(node, "Cast", value, to=wide_number)
-    only_shapes = node.op in _ONLY_SHAPES
-    given = names if only_shapes else [builder.free_name(f"{name} as {wide}") if name else "" for name in names]
-    made = builder.graph.add(
-        node.op, *wider, outputs=len(names), name=node.name, output_names=given, **builder.attributes(node)
+        if value is not None and value.dtype == dtype and (moved_inputs is None or i in moved_inputs):
+            wide_inputs[i] = _cast_pad_value(builder, node, i, wide_dtype) or builder.add_helper(
+                node, "Cast", value, to=wide_code
+            )
+    only_shapes = node.op in _SHAPE_OPERATORS
+    wide_names = (
+        names
+        if only_shapes
+        else [builder.make_unique_name(f"{name} as {wide_dtype}") if name else "" for name in names]
     )
-    results = made if isinstance(made, tuple) else (made,)
+    engine_outputs = builder.graph.add(
+        node.op, *wide_inputs, outputs=len(names), name=node.name, output_names=wide_names, **builder.attributes(node)
+    )
+    results = engine_outputs if isinstance(engine_outputs, tuple) else (engine_outputs,)
     if only_shapes:
         return results
     # Without saturation, infinities and NaN survive the cast back.
-    kept = {"saturate": 0} if wide == "float16" and BITS[dtype] == 8 else {}
+    cast_attributes = {"saturate": 0} if wide_dtype == "float16" and BITS[dtype] == 8 else {}
     return tuple(
-        builder.helper(node, "Cast", result, output=name, to=number, **kept)
+        builder.add_helper(node, "Cast", result, output=name, to=dtype_code, **cast_attributes)
         for result, name in zip(results, names, strict=True)
     )
 
 
-def _padding(builder: Builder, node: NodeRecipe, i: int, wide: str) -> Value | None:
+def _cast_pad_value(builder: Builder, node: NodeRecipe, i: int, wide_dtype: str) -> Value | None:
     """Return the constant fill value of a Pad, which the host reads; None for any other input."""
-    given = builder.constants.get(node.inputs[i]) if node.op == "Pad" and i == 2 else None
-    if given is None:
+    constant = builder.constants.get(node.inputs[i]) if node.op == "Pad" and i == 2 else None
+    if constant is None:
         return None
-    number = np.asarray(array_of(given.raw, given.dtype, given.shape)).astype(wide)
+    pad_value = np.asarray(array_from_bytes(constant.raw, constant.dtype, constant.shape)).astype(wide_dtype)
     return builder.graph.constant_bytes(
-        number.tobytes(), wide, list(given.shape), builder.free_name(f"{node.inputs[i]} as {wide}")
+        pad_value.tobytes(),
+        wide_dtype,
+        list(constant.shape),
+        builder.make_unique_name(f"{node.inputs[i]} as {wide_dtype}"),
     )
 
 
-def _folded(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
+def _fold_constant(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
     """Return the transposed or reshaped constant; None for other nodes."""
-    given = builder.constants.get(node.inputs[0])
-    if given is None or BITS[dtype] == 8:
+    constant = builder.constants.get(node.inputs[0])
+    if constant is None or BITS[dtype] == 8:
         return None
     if node.op == "Transpose":
-        codes = array_of(given.raw, dtype, given.shape)
-        order = integers(node, "perm") or [*range(codes.ndim)][::-1]
+        codes = array_from_bytes(constant.raw, dtype, constant.shape)
+        order = get_integers(node, "perm") or [*range(codes.ndim)][::-1]
         if sorted(order) != [*range(codes.ndim)]:
             return None  # the engine rejects the node
-        turned = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
+        transposed = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
         return builder.graph.constant_bytes(
-            packed_codes(turned, BITS[dtype]), dtype, list(turned.shape), node.outputs[0]
+            pack_codes(transposed, BITS[dtype]), dtype, list(transposed.shape), node.outputs[0]
         )
-    shape = _reshaped(builder, node, given)
-    return None if shape is None else builder.graph.constant_bytes(given.raw, dtype, shape, node.outputs[0])
+    shape = _infer_reshape(builder, node, constant)
+    return None if shape is None else builder.graph.constant_bytes(constant.raw, dtype, shape, node.outputs[0])
 
 
-def _reshaped(builder: Builder, node: NodeRecipe, given: ConstantRecipe) -> list[int] | None:
+def _infer_reshape(builder: Builder, node: NodeRecipe, constant: ConstantRecipe) -> list[int] | None:
     """Return the shape of a constant reshaped to a constant shape; None if the engine has to check it."""
     target = builder.array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
     if target is None or node.attributes.get("allowzero", 0) or (target < -1).any():
         return None
     try:
-        sizes = [given.shape[i] if size == 0 else size for i, size in enumerate(target.reshape(-1).tolist())]
-        return list(np.empty(given.shape, np.bool_).reshape(sizes).shape)
+        sizes = [constant.shape[i] if size == 0 else size for i, size in enumerate(target.reshape(-1).tolist())]
+        return list(np.empty(constant.shape, np.bool_).reshape(sizes).shape)
     except (IndexError, ValueError):
         return None

@@ -9,16 +9,16 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..file.recipe import NodeRecipe, Recipe
-from .builder import Builder, Refused
-from .compound_values import Made, kind_of, leaves, replaced
+from .builder import Builder, NodeRejected
+from .compound_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
 
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-SINGLE = np.array([1])  # the shape of conditions and counts in the engine's control flow
+SHAPE_1 = np.array([1])  # the shape of conditions and counts in the engine's control flow
 
 
-def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
+def get_subgraphs(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
     """Return the subgraphs in a node's attributes.
 
     Raise GraphError if one is missing, Refused if one is unsupported.
@@ -33,7 +33,7 @@ def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[R
         reasons += _unsupported(builder, recipe, f"{builder.path(node)}.{attribute}")
     if reasons:
         builder.unsupported.extend(reasons)
-        raise Refused
+        raise NodeRejected
     return recipes
 
 
@@ -43,54 +43,54 @@ def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
     """
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
-        if reason := builder.unsupported_node(node, f"{path}/{node.name}"):
+        if reason := builder.get_unsupported_reason(node, f"{path}/{node.name}"):
             reasons.append(reason)
         for name, graph in node.subgraphs.items():
             reasons += _unsupported(builder, graph, f"{path}/{node.name}.{name}")
     return reasons
 
 
-def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
+def get_captured_values(builder: Builder, recipes: list[Recipe]) -> dict[str, BuiltValue]:
     """Return the outer-scope values that subgraphs use, except constants, which each subgraph contains itself."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
-    return {name: builder.operand(name) for name in names if name not in builder.constants}
+    return {name: builder.require_value(name) for name in names if name not in builder.constants}
 
 
-def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
+def make_subgraph_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
     """Return a Builder for a node's subgraph. role: such as "then" or "body", for the graph's name."""
     return Builder(recipe, builder.composed, f"{builder.path(node)}.{role}", builder)
 
 
-def tensors(values: dict[str, Made]) -> list[Value]:
+def flatten_tensors(values: dict[str, BuiltValue]) -> list[Value]:
     """Return all tensors of the values."""
-    return [leaf for value in values.values() for leaf in leaves(value)]
+    return [leaf for value in values.values() for leaf in get_tensors(value)]
 
 
-def add_captured(inner: Builder, values: dict[str, Made]) -> None:
+def add_captured(inner: Builder, values: dict[str, BuiltValue]) -> None:
     """Add captured values as inputs of a subgraph, including those that only another branch reads."""
     for name, value in values.items():
-        own = name in inner.recipe.captured
-        stem = name if own else f"{inner.graph.name}/outer {name}"
-        made = leaves(value)
-        names = [stem] if made == [value] else [f"{stem}/{i}" for i in range(len(made))]
+        is_read_here = name in inner.recipe.captured
+        base_name = name if is_read_here else f"{inner.graph.name}/outer {name}"
+        value_tensors = get_tensors(value)
+        names = [base_name] if value_tensors == [value] else [f"{base_name}/{i}" for i in range(len(value_tensors))]
         assumed = inner.outer is not None and not inner.outer.graph.exact
-        taken = [
-            inner.graph.input(one, leaf.dtype, leaf.shape, assumed=assumed)
-            for one, leaf in zip(names, made, strict=True)
+        subgraph_inputs = [
+            inner.graph.input(input_name, leaf.dtype, leaf.shape, assumed=assumed)
+            for input_name, leaf in zip(names, value_tensors, strict=True)
         ]
-        if own:
-            inner.values[name] = replaced(value, iter(taken))
+        if is_read_here:
+            inner.values[name] = replace_tensors(value, iter(subgraph_inputs))
 
 
-def signature(values: dict[str, Made]) -> tuple[Any, ...]:
+def make_capture_signature(values: dict[str, BuiltValue]) -> tuple[Any, ...]:
     """Return the names, kinds and shapes of captured values: a subgraph is built only once for equal signatures."""
     return tuple(
-        (name, str(kind_of(value)), *((leaf.dtype, leaf.shape) for leaf in leaves(value)))
+        (name, str(get_value_kind(value)), *((leaf.dtype, leaf.shape) for leaf in get_tensors(value)))
         for name, value in values.items()
     )
 
 
-def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
+def get_condition(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
     """Return a condition as bool[1] for the engine's control flow. Raise GraphError for anything but a single bool."""
     array = builder.array(name)
     if array is not None:
@@ -102,4 +102,4 @@ def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
     value = builder.tensor(name)
     if value.dtype != "bool":
         raise graph_error("node", node.name, f"condition '{name}': expected one bool, given {value.dtype}")
-    return value if value.shape == (1,) else builder.helper(node, "Reshape", value, SINGLE)
+    return value if value.shape == (1,) else builder.add_helper(node, "Reshape", value, SHAPE_1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.element_types import BITS, Array, array_of, unpacked_codes
+from ...base.element_types import BITS, Array, array_from_bytes, unpack_codes
 from ...base.errors import graph_error
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float
 
 
 @dataclass(frozen=True)
-class _Table:
+class _QuantizedTable:
     """A block-quantised table. shape: the shape of the codes. dtype: the dtype of the codes.
 
     Zero points are unsigned, one per byte; int4 zero points and codes are 8 larger than in the file. A float table has
@@ -36,38 +36,38 @@ class _Table:
     scales: Array
     gather_axis: int
     quantize_axis: int
-    block: int
+    quant_block_size: int
 
 
-def _axis(node: NodeRecipe, name: str, default: int, rank: int) -> int:
-    given = node.attributes.get(name, default)
-    if not isinstance(given, int) or not -rank <= given < rank:
-        raise graph_error("node", node.name, f"attribute '{name}': expected an axis of {rank}, given {given!r}")
-    return given % rank
+def _get_axis(node: NodeRecipe, name: str, default: int, rank: int) -> int:
+    axis_value = node.attributes.get(name, default)
+    if not isinstance(axis_value, int) or not -rank <= axis_value < rank:
+        raise graph_error("node", node.name, f"attribute '{name}': expected an axis of {rank}, given {axis_value!r}")
+    return axis_value % rank
 
 
 def _constant_codes(builder: Builder, node: NodeRecipe, index: int, bits: int, last: int | None = None) -> Array:
     """Return the codes of a constant input, one per byte. last: number of valid codes per uint8 row."""
-    given = builder.constants.get(node.inputs[index])
-    if given is None:
-        raise builder.refuse(node, f"input {index} that is no constant")
-    if given.dtype not in _CODES:
-        raise builder.refuse(node, f"input {index} of {given.dtype}; supported: {', '.join(_CODES)}")
-    codes = array_of(given.raw, given.dtype, given.shape)
-    if given.dtype == "uint8":
-        return unpacked_codes(codes, bits)[..., :last]
+    constant = builder.constants.get(node.inputs[index])
+    if constant is None:
+        raise builder.reject(node, f"input {index} that is no constant")
+    if constant.dtype not in _CODES:
+        raise builder.reject(node, f"input {index} of {constant.dtype}; supported: {', '.join(_CODES)}")
+    codes = array_from_bytes(constant.raw, constant.dtype, constant.shape)
+    if constant.dtype == "uint8":
+        return unpack_codes(codes, bits)[..., :last]
     codes = codes.view(np.uint8) & np.uint8(15)
-    return codes ^ np.uint8(8) if given.dtype == "int4" else codes
+    return codes ^ np.uint8(8) if constant.dtype == "int4" else codes
 
 
 def _zero_points(builder: Builder, node: NodeRecipe, bits: int, shape: list[int]) -> Array | None:
     """Return the zero points, or the dtype's default; None for a float table, which has none."""
-    dtype, given = builder.constants[node.inputs[0]].dtype, len(node.inputs) > 3 and bool(node.inputs[3])
+    dtype, has_zero_points = builder.constants[node.inputs[0]].dtype, len(node.inputs) > 3 and bool(node.inputs[3])
     if dtype in _FLOATS:
-        if given:
+        if has_zero_points:
             raise graph_error("node", node.name, f"expected no zero points of a table of {dtype}, given some")
         return None
-    if not given:
+    if not has_zero_points:
         return np.full(shape, {"int4": 8, "uint4": 0}.get(dtype, 1 << bits - 1), np.uint8)
     zeros = _constant_codes(builder, node, 3, bits, shape[-1])
     if [*zeros.shape] != shape:
@@ -75,31 +75,36 @@ def _zero_points(builder: Builder, node: NodeRecipe, bits: int, shape: list[int]
     return zeros
 
 
-def _table(builder: Builder, node: NodeRecipe) -> _Table:
+def _parse_table(builder: Builder, node: NodeRecipe) -> _QuantizedTable:
     if not 3 <= len(node.inputs) <= 4 or "" in node.inputs[:3]:
         raise graph_error(
             "node", node.name, f"expected data, indices, scales and perhaps zero points, given {node.inputs}"
         )
     data, scales = builder.constants.get(node.inputs[0]), builder.array(node.inputs[2])
     if data is None or scales is None:
-        raise builder.refuse(node, "a table or scales that are no constants")
+        raise builder.reject(node, "a table or scales that are no constants")
     bits = node.attributes.get("bits", 4) if data.dtype == "uint8" else BITS[data.dtype]
-    block = node.attributes.get("block_size", 128)
+    quant_block_size = node.attributes.get("block_size", 128)
     is_float = data.dtype in _FLOATS
-    if bits not in (2, 4, 8) or not isinstance(block, int) or block < (0 if is_float else 1):
-        raise builder.refuse(
-            node, f"bits = {bits}, block_size = {block}; supported: 2, 4 and 8 bits in blocks of at least 1"
+    if bits not in (2, 4, 8) or not isinstance(quant_block_size, int) or quant_block_size < (0 if is_float else 1):
+        raise builder.reject(
+            node, f"bits = {bits}, block_size = {quant_block_size}; supported: 2, 4 and 8 bits in blocks of at least 1"
         )
     shape = [*data.shape[:-1], data.shape[-1] * (8 // int(bits) if data.dtype == "uint8" else 1)] if data.shape else []
-    gather, quantize = (_axis(node, name, i, len(shape)) for i, name in enumerate(("gather_axis", "quantize_axis")))
-    expected, block = [*shape], block or max(shape[quantize], 1)  # 0: each row of a float table is a single block
-    expected[quantize] = -(-expected[quantize] // block)
+    gather, quantize = (_get_axis(node, name, i, len(shape)) for i, name in enumerate(("gather_axis", "quantize_axis")))
+    expected, quant_block_size = (
+        [*shape],
+        quant_block_size or max(shape[quantize], 1),
+    )  # 0: each row of a float table is a single block
+    expected[quantize] = -(-expected[quantize] // quant_block_size)
     if is_float and all(size in (1, other) for size, other in zip(scales.shape, expected, strict=False)):
         scales = np.broadcast_to(scales, expected)
     if [*scales.shape] != expected:
         raise graph_error("node", node.name, f"expected scales of {expected}, given {[*scales.shape]}")
     zeros = _zero_points(builder, node, int(bits), expected)
-    return _Table(data.dtype, int(bits), shape, zeros, np.ascontiguousarray(scales), gather, quantize, block)
+    return _QuantizedTable(
+        data.dtype, int(bits), shape, zeros, np.ascontiguousarray(scales), gather, quantize, quant_block_size
+    )
 
 
 def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
@@ -107,53 +112,69 @@ def gather_block_quantized(builder: Builder, node: NodeRecipe) -> None:
 
     Raise GraphError if the node is invalid, Refused if it is unsupported.
     """
-    table = _table(builder, node)
+    table = _parse_table(builder, node)
     indices, axis = builder.tensor(node.inputs[1]), table.gather_axis
-    codes, of_blocks = _gathered_codes(builder, node, table, indices), indices
+    codes, block_indices = _gather_codes(builder, node, table, indices), indices
     if table.quantize_axis == axis:
-        of_blocks = _blocks_of(builder, node, indices, table)
-    scales = builder.helper(node, "Gather", table.scales, of_blocks, axis=axis)
-    zeros = None if table.zeros is None else builder.helper(node, "Gather", table.zeros, of_blocks, axis=axis)
+        block_indices = _get_block_indices(builder, node, indices, table)
+    scales = builder.add_helper(node, "Gather", table.scales, block_indices, axis=axis)
+    zeros = None if table.zeros is None else builder.add_helper(node, "Gather", table.zeros, block_indices, axis=axis)
     if table.quantize_axis == axis:  # each element has its own scale and zero point
-        result = builder.helper(node, "CastLike", codes, scales)
+        result = builder.add_helper(node, "CastLike", codes, scales)
         if zeros is not None:
-            result = builder.helper(node, "Sub", result, builder.helper(node, "CastLike", zeros, scales))
-        result = builder.helper(node, "Mul", result, scales)
+            result = builder.add_helper(node, "Sub", result, builder.add_helper(node, "CastLike", zeros, scales))
+        result = builder.add_helper(node, "Mul", result, scales)
     else:  # count the axes after the gathered axis from the end, because the indices may have any rank
-        along = table.quantize_axis - (len(table.shape) if table.quantize_axis > axis else 0)
-        result = builder.helper(node, "DequantizeLinear", codes, scales, zeros, axis=along, block_size=table.block)
-    builder.keep_results(node, result)
+        quantize_axis_from_end = table.quantize_axis - (len(table.shape) if table.quantize_axis > axis else 0)
+        result = builder.add_helper(
+            node,
+            "DequantizeLinear",
+            codes,
+            scales,
+            zeros,
+            axis=quantize_axis_from_end,
+            block_size=table.quant_block_size,
+        )
+    builder.set_results(node, result)
 
 
-def _gathered_codes(builder: Builder, node: NodeRecipe, table: _Table, indices: Value) -> Value:
+def _gather_codes(builder: Builder, node: NodeRecipe, table: _QuantizedTable, indices: Value) -> Value:
     """Gather packed bytes of whole rows and unpack them; otherwise gather from codes stored one per byte."""
-    bits, count, given = table.bits, table.shape[-1], builder.constants[node.inputs[0]]
+    bits, count, table_constant = table.bits, table.shape[-1], builder.constants[node.inputs[0]]
     if table.dtype in _FLOATS:
-        wide = array_of(given.raw, given.dtype, given.shape).astype(np.float16)
-        rows = builder.helper(node, "Gather", wide, indices, axis=table.gather_axis)
-        return builder.helper(node, "Cast", rows, to=_FLOATS[table.dtype])
+        wide_values = array_from_bytes(table_constant.raw, table_constant.dtype, table_constant.shape).astype(
+            np.float16
+        )
+        rows = builder.add_helper(node, "Gather", wide_values, indices, axis=table.gather_axis)
+        return builder.add_helper(node, "Cast", rows, to=_FLOATS[table.dtype])
     if bits == 8 or table.gather_axis == len(table.shape) - 1 or count * bits % 8:
         codes = _constant_codes(builder, node, 0, bits)
-        return builder.helper(node, "Gather", codes, indices, axis=table.gather_axis)
+        return builder.add_helper(node, "Gather", codes, indices, axis=table.gather_axis)
     packed = [*table.shape[:-1], count * bits // 8]
-    sign = np.uint8(0x88 if given.dtype == "int4" else 0)
-    rows = builder.derived(
-        node.inputs[0], "uint8", packed, given.dtype, raw=lambda: (np.frombuffer(given.raw, np.uint8) ^ sign).tobytes()
+    sign = np.uint8(0x88 if table_constant.dtype == "int4" else 0)
+    rows = builder.derive_constant(
+        node.inputs[0],
+        "uint8",
+        packed,
+        table_constant.dtype,
+        raw=lambda: (np.frombuffer(table_constant.raw, np.uint8) ^ sign).tobytes(),
     )
-    rows = builder.helper(node, "Gather", rows, indices, axis=table.gather_axis)
-    apart = builder.helper(node, "Unsqueeze", rows, np.array([-1]))
-    moved = builder.helper(node, "BitShift", apart, np.arange(0, 8, bits, dtype=np.uint8), direction="RIGHT")
-    lanes = builder.helper(node, "BitwiseAnd", moved, np.array((1 << bits) - 1, np.uint8))
-    leading = builder.helper(node, "Shape", rows, end=-1)
-    return builder.helper(
-        node, "Reshape", lanes, builder.helper(node, "Concat", leading, np.array([count]), axis=0), allowzero=1
+    rows = builder.add_helper(node, "Gather", rows, indices, axis=table.gather_axis)
+    unsqueezed = builder.add_helper(node, "Unsqueeze", rows, np.array([-1]))
+    shifted = builder.add_helper(node, "BitShift", unsqueezed, np.arange(0, 8, bits, dtype=np.uint8), direction="RIGHT")
+    unpacked = builder.add_helper(node, "BitwiseAnd", shifted, np.array((1 << bits) - 1, np.uint8))
+    leading = builder.add_helper(node, "Shape", rows, end=-1)
+    return builder.add_helper(
+        node, "Reshape", unpacked, builder.add_helper(node, "Concat", leading, np.array([count]), axis=0), allowzero=1
     )
 
 
-def _blocks_of(builder: Builder, node: NodeRecipe, indices: Value, table: _Table) -> Value:
+def _get_block_indices(builder: Builder, node: NodeRecipe, indices: Value, table: _QuantizedTable) -> Value:
     """Return the block of each index; negative indices count from the end."""
     size = np.array(table.shape[table.gather_axis])
-    wide = builder.helper(node, "Cast", indices, to=INT64)
-    negative = builder.helper(node, "Less", wide, np.array(0))
-    counted = builder.helper(node, "Where", negative, builder.helper(node, "Add", wide, size), wide)
-    return builder.helper(node, "Div", counted, np.array(table.block))
+    wide_values = builder.add_helper(node, "Cast", indices, to=INT64)
+    negative = builder.add_helper(node, "Less", wide_values, np.array(0))
+    wrapped = builder.add_helper(
+        node, "Where", negative, builder.add_helper(node, "Add", wide_values, size), wide_values
+    )
+    return builder.add_helper(node, "Div", wrapped, np.array(table.quant_block_size))

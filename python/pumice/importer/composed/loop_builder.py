@@ -15,18 +15,25 @@ from ..._pumice import GraphError
 from ...base.element_types import Array, numpy_dtype
 from ...base.errors import graph_error
 from ..build.builder import Builder
-from ..build.compound_values import Kind, Made, kind_of, parts_of
-from ..build.subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
+from ..build.compound_values import BuiltValue, ValueKind, get_parts, get_value_kind
+from ..build.subgraphs import (
+    add_captured,
+    flatten_tensors,
+    get_captured_values,
+    get_condition,
+    make_capture_signature,
+    make_subgraph_builder,
+)
 from ..file.recipe import RANDOM_STATE, InputRecipe, NodeRecipe, Recipe
-from .random import next_state
+from .random import make_iteration_state
 
 if TYPE_CHECKING:
     from ..._pumice import Graph, Value
 
 INT32, INT64 = 6, 7  # TensorProto.DataType
-_ONE = np.array([1], np.int32)
+_INT32_ONE = np.array([1], np.int32)
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_BUFFER_BYTES = 64 << 20  # size limit for a scan output buffer whose rows may stay unused
+_MAX_BUFFER_BYTES = 64 << 20  # size limit for a scan output buffer whose rows may stay unused
 
 Shape = tuple["int | None", ...] | None
 Sizes: TypeAlias = "tuple[int, ...] | Value"
@@ -39,12 +46,12 @@ class Element(NamedTuple):
     shape: Shape
 
     @property
-    def known(self) -> tuple[int, ...] | None:
+    def known_sizes(self) -> tuple[int, ...] | None:
         sizes = [size for size in self.shape or () if size is not None]
         return tuple(sizes) if self.shape is not None and len(sizes) == len(self.shape) else None
 
 
-class Scanned(NamedTuple):
+class SlicedValue(NamedTuple):
     """A value that the loop reads or writes slice by slice."""
 
     name: str
@@ -59,7 +66,7 @@ class State(NamedTuple):
     dtype: str
     shape: Shape
 
-    def joined(self, other: Value) -> State:
+    def common_type(self, other: Value) -> State:
         """Return the common type of two states: sizes on which both agree, None for the others."""
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return self._replace(shape=None)
@@ -72,15 +79,15 @@ class Body(NamedTuple):
     inner: Builder
     states: list[Value]
     elements: list[Element]
-    made: list[Value]  # the body's values for `elements`
+    scan_values: list[Value]  # the body's values for `elements`
 
 
-def _shape_of(value: Value, declared: Scanned) -> Shape:
+def _shape_of(value: Value, declared: SlicedValue) -> Shape:
     """Return the value's shape; if unknown, the rank declared in the file, which must hold at run time."""
     return (None,) * declared.rank if value.shape is None and declared.rank is not None else value.shape
 
 
-def declared_rank(output: InputRecipe) -> int | None:
+def get_declared_rank(output: InputRecipe) -> int | None:
     return None if output.shape is None else len(output.shape)
 
 
@@ -92,45 +99,47 @@ class LoopBuilder:
         self.node = node
         self.body = body
         self.inputs: list[InputRecipe] = []  # body inputs of the states
-        self.states: list[tuple[str, str, Kind]] = []  # (name of the state in the body, name of the next state, kind)
+        self.states: list[
+            tuple[str, str, ValueKind]
+        ] = []  # (name of the state in the body, name of the next state, kind)
         self.initial: list[Value] = []
         self.rows: int | Value | None = None  # maximum trip count, int64[1] if computed; None if unlimited
         self.limit: Value | Array | None = None  # maximum trip count as int32[1]
-        self.goes_on: Value | Array | None = None  # initial condition; None if always true
+        self.loop_condition: Value | Array | None = None  # initial condition; None if always true
         self.number = ""  # name of the iteration number in the body
         self.number_shape = SCALAR
         self.condition_in = self.condition_out = ""
-        self.slices: list[Scanned] = []
-        self.sliced: list[Value] = []
-        self.given: list[Scanned] = []  # scan outputs that are used
+        self.slices: list[SlicedValue] = []
+        self.sliced_inputs: list[Value] = []
+        self.scan_outputs: list[SlicedValue] = []  # scan outputs that are used
         self.elements: list[Element] = []  # element types of the scan outputs in `given`
         self.sizes: list[Sizes | None] = []
         self.keeps_shapes = False  # whether to reject iterations that change a state's shape
-        self.certain = False  # whether known sizes hold for all inputs of the model
+        self.is_exact = False  # whether known sizes hold for all inputs of the model
 
-    def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
+    def add_state(self, body_input: InputRecipe, next_states: InputRecipe, initial: BuiltValue) -> None:
         """Add a state, or several for a sequence or an optional value. Raise GraphError if the initial value has another kind."""
-        kind, declared = kind_of(initial), Kind.of(given.dtype)
-        if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
-            expected = f"'{given.name}': expected {declared} as its body declares"
+        kind, declared = get_value_kind(initial), ValueKind.parse(body_input.dtype)
+        if body_input.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
+            expected = f"'{body_input.name}': expected {declared} as its body declares"
             raise graph_error("node", self.node.name, f"{expected}, given {kind}")
-        kind = kind.joined(declared)
-        self.states.append((given.name, following.name, kind))
-        self.initial += parts_of(self.builder, self.node, initial, kind)
-        if kind.compound:
-            parts = zip(kind.names(given.name), kind.parts, strict=True)
-            self.inputs += [InputRecipe(name, dtype, shape, []) for name, (_, dtype, shape) in parts]
+        kind = kind.with_optional(declared)
+        self.states.append((body_input.name, next_states.name, kind))
+        self.initial += get_parts(self.builder, self.node, initial, kind)
+        if kind.is_compound:
+            tensor_specs = zip(kind.get_part_names(body_input.name), kind.tensor_specs, strict=True)
+            self.inputs += [InputRecipe(name, dtype, shape, []) for name, (_, dtype, shape) in tensor_specs]
         else:
-            self.inputs.append(given)
+            self.inputs.append(body_input)
 
     # ---- graphs
 
-    def _open(
+    def _open_graph(
         self, role: str, states: list[State], extra: list[State]
     ) -> tuple[Builder, list[Value], dict[str, Value]]:
         """Open a graph with the loop's inputs: states, extra states, counter, condition, limit, sliced and captured values."""
         builder, node = self.builder, self.node
-        inner = inner_builder(builder, node, role, self.body)
+        inner = make_subgraph_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
         graph, assumed = inner.graph, not builder.graph.exact
         values = [
@@ -138,128 +147,160 @@ class LoopBuilder:
             for name, state in zip(names, states, strict=True)
         ]
         inner.values.update(zip(names, values, strict=True))
-        left = iter(values)
+        remaining = iter(values)
         for name, _, kind in self.states:
-            inner.values[name] = kind.packed(left)
+            inner.values[name] = kind.packed(remaining)
         values += [
             graph.input(f"{node.name}/rows{i}", state.dtype, state.shape, assumed=assumed)
             for i, state in enumerate(extra)
         ]
-        own = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
-        if self.goes_on is not None:
-            own["goes_on"] = graph.input(f"{node.name}/goes on", "bool", [1])
+        control_values = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
+        if self.loop_condition is not None:
+            control_values["loop_condition"] = graph.input(f"{node.name}/goes on", "bool", [1])
         if self.limit is not None and not isinstance(self.limit, np.ndarray):
-            own["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
-        for i, value in enumerate(self.sliced):
-            own[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed)
-        add_captured(inner, self.captured)
-        return inner, values, own
+            control_values["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
+        for i, value in enumerate(self.sliced_inputs):
+            control_values[f"sliced{i}"] = graph.input(
+                f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed
+            )
+        add_captured(inner, self.captured_values)
+        return inner, values, control_values
 
-    def _limit_in(self, own: dict[str, Value]) -> Value | Array:
-        limit = own.get("limit", self.limit)
+    def _get_limit(self, control_values: dict[str, Value]) -> Value | Array:
+        limit = control_values.get("limit", self.limit)
         assert limit is not None
         return limit
 
-    def _row(self, inner: Builder, own: dict[str, Value], reverse: bool) -> Value:
+    def _get_row_index(self, inner: Builder, control_values: dict[str, Value], reverse: bool) -> Value:
         """Return the slice index of this iteration as int32[1]."""
         if not reverse:
-            return own["counter"]
-        after = inner.helper(self.node, "Add", own["counter"], _ONE)
-        return inner.helper(self.node, "Sub", self._limit_in(own), after)
+            return control_values["counter"]
+        after = inner.add_helper(self.node, "Add", control_values["counter"], _INT32_ONE)
+        return inner.add_helper(self.node, "Sub", self._get_limit(control_values), after)
 
-    def _condition(self, states: list[State], extra: list[State]) -> Graph:
-        inner, _, own = self._open("condition", states, extra)
-        more: Value | None = None
+    def _build_condition(self, states: list[State], extra: list[State]) -> Graph:
+        inner, _, control_values = self._open_graph("condition", states, extra)
+        continues: Value | None = None
         if self.limit is not None:
-            more = inner.helper(self.node, "Less", own["counter"], self._limit_in(own))
-        if self.goes_on is not None:
-            more = inner.helper(self.node, "And", more, own["goes_on"]) if more else own["goes_on"]
-        if more is None or self.limit is None:
-            more = inner.helper(self.node, "Identity", np.array([True]) if more is None else more)
-        inner.graph.output("more", more)
+            continues = inner.add_helper(self.node, "Less", control_values["counter"], self._get_limit(control_values))
+        if self.loop_condition is not None:
+            continues = (
+                inner.add_helper(self.node, "And", continues, control_values["loop_condition"])
+                if continues
+                else control_values["loop_condition"]
+            )
+        if continues is None or self.limit is None:
+            continues = inner.add_helper(self.node, "Identity", np.array([True]) if continues is None else continues)
+        inner.graph.output("more", continues)
         return inner.graph
 
-    def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
+    def _get_body(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         """Return the body for these types, built once; without `modes` it is a trial without scan outputs."""
-        sliced = tuple((value.dtype, value.shape) for value in self.sliced)
-        what = (id(self.body), self.builder.path(self.node), self._fixed(), self.builder.graph.exact)
-        key = (*what, tuple(states), tuple(extra), tuple(modes), signature(self.captured), sliced)
+        sliced_inputs = tuple((value.dtype, value.shape) for value in self.sliced_inputs)
+        path_key = (id(self.body), self.builder.path(self.node), self._get_fixed_limits(), self.builder.graph.exact)
+        key = (
+            *path_key,
+            tuple(states),
+            tuple(extra),
+            tuple(modes),
+            make_capture_signature(self.captured_values),
+            sliced_inputs,
+        )
         if key not in self.builder.subgraphs:
-            self.builder.subgraphs[key] = self._built(states, extra, modes)
+            self.builder.subgraphs[key] = self._build_body(states, extra, modes)
         body: Body = self.builder.subgraphs[key]
         return body
 
-    def _fixed(self) -> tuple[Any, ...]:
+    def _get_fixed_limits(self) -> tuple[Any, ...]:
         limit = int(self.limit[0]) if isinstance(self.limit, np.ndarray) else self.limit is None
-        return limit, self.goes_on is None
+        return limit, self.loop_condition is None
 
-    def _built(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
+    def _build_body(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         node = self.node
-        inner, values, own = self._open("body", states, extra)
-        if RANDOM_STATE in self.captured:
-            inner.values[RANDOM_STATE] = next_state(inner, node, inner.tensor(RANDOM_STATE), own["counter"])
+        inner, values, control_values = self._open_graph("body", states, extra)
+        if RANDOM_STATE in self.captured_values:
+            inner.values[RANDOM_STATE] = make_iteration_state(
+                inner, node, inner.tensor(RANDOM_STATE), control_values["counter"]
+            )
         if self.number:
-            number = inner.helper(node, "Reshape", own["counter"], self.number_shape)
-            inner.values[self.number] = inner.helper(node, "Cast", number, to=INT64)
+            number = inner.add_helper(node, "Reshape", control_values["counter"], self.number_shape)
+            inner.values[self.number] = inner.add_helper(node, "Cast", number, to=INT64)
         if self.condition_in:
             inner.values[self.condition_in] = inner.graph.constant(np.array(True))
-        for i, scanned in enumerate(self.slices):
-            row = inner.helper(node, "Reshape", self._row(inner, own, scanned.reverse), SCALAR)
-            index = inner.helper(node, "Cast", row, to=INT64)
-            inner.values[scanned.name] = inner.helper(node, "Gather", own[f"sliced{i}"], index, axis=scanned.axis)
+        for i, sliced_value in enumerate(self.slices):
+            row = inner.add_helper(
+                node, "Reshape", self._get_row_index(inner, control_values, sliced_value.reverse), SCALAR
+            )
+            index = inner.add_helper(node, "Cast", row, to=INT64)
+            inner.values[sliced_value.name] = inner.add_helper(
+                node, "Gather", control_values[f"sliced{i}"], index, axis=sliced_value.axis
+            )
         inner.add_nodes()
-        made = [inner.tensor(scanned.name) for scanned in self.given]
+        scan_values = [inner.tensor(sliced_value.name) for sliced_value in self.scan_outputs]
         elements = [
-            Element(value.dtype, _shape_of(value, scanned)) for value, scanned in zip(made, self.given, strict=True)
+            Element(value.dtype, _shape_of(value, sliced_value))
+            for value, sliced_value in zip(scan_values, self.scan_outputs, strict=True)
         ]
-        following = [value for _, name, kind in self.states for value in inner.made_values(node, name, kind)]
+        next_states = [
+            value for _, name, kind in self.states for value in inner.make_subgraph_outputs(node, name, kind)
+        ]
         if self.keeps_shapes:
-            following = [self._kept(inner, value, before) for value, before in zip(following, values, strict=False)]
-        for j, value in enumerate(following):
+            next_states = [
+                self._check_unchanged(inner, value, previous)
+                for value, previous in zip(next_states, values, strict=False)
+            ]
+        for j, value in enumerate(next_states):
             inner.graph.output(f"{j}", value)
         if modes:
             rows = values[len(states) :]
-            for value in self._results_in(inner, own, made, rows, modes):
+            for value in self._append_scan_outputs(inner, control_values, scan_values, rows, modes):
                 inner.graph.output("", value)
-        inner.graph.output("counter", inner.helper(node, "Add", own["counter"], _ONE))
-        if self.goes_on is not None:
-            goes_on = single_bool(inner, node, self.condition_out)
-            inner.graph.output("goes on", inner.helper(node, "Identity", goes_on))
-        return Body(inner, following, elements, made)
+        inner.graph.output("counter", inner.add_helper(node, "Add", control_values["counter"], _INT32_ONE))
+        if self.loop_condition is not None:
+            loop_condition = get_condition(inner, node, self.condition_out)
+            inner.graph.output("goes on", inner.add_helper(node, "Identity", loop_condition))
+        return Body(inner, next_states, elements, scan_values)
 
-    def _kept(self, inner: Builder, value: Value, before: Value) -> Value:
+    def _check_unchanged(self, inner: Builder, value: Value, previous: Value) -> Value:
         """Return the next state. If its shape is unknown, a node checks at run time that it has not changed."""
         is_known = value.shape is not None and None not in value.shape and inner.graph.exact
-        if is_known and value.shape == before.shape:
+        if is_known and value.shape == previous.shape:
             return value
-        kept: Value = inner.helper(self.node, "pumice::Unchanged", value, before)
-        return kept
+        checked_value: Value = inner.add_helper(self.node, "pumice::Unchanged", value, previous)
+        return checked_value
 
     # ---- scan outputs
 
-    def _results_in(
-        self, inner: Builder, own: dict[str, Value], made: list[Value], rows: list[Value], modes: list[bool]
+    def _append_scan_outputs(
+        self,
+        inner: Builder,
+        control_values: dict[str, Value],
+        scan_values: list[Value],
+        rows: list[Value],
+        modes: list[bool],
     ) -> list[Value]:
         """Return the scan outputs' next states: a buffer with one more row (mode True), or all elements flattened and their shapes."""
         node = self.node
-        following = []
-        left = iter(rows)
-        for value, scanned, buffered in zip(made, self.given, modes, strict=True):
-            before = next(left)
+        next_states = []
+        remaining = iter(rows)
+        for value, sliced_value, buffered in zip(scan_values, self.scan_outputs, modes, strict=True):
+            previous = next(remaining)
             if buffered:
-                row = inner.helper(node, "Reshape", self._row(inner, own, scanned.reverse), np.array([1, 1]))
-                index = inner.helper(node, "Cast", row, to=INT64)
-                update = inner.helper(node, "Unsqueeze", value, np.array([0]))
-                following.append(inner.helper(node, "ScatterND", before, index, update))
+                row = inner.add_helper(
+                    node, "Reshape", self._get_row_index(inner, control_values, sliced_value.reverse), np.array([1, 1])
+                )
+                index = inner.add_helper(node, "Cast", row, to=INT64)
+                update = inner.add_helper(node, "Unsqueeze", value, np.array([0]))
+                next_states.append(inner.add_helper(node, "ScatterND", previous, index, update))
                 continue
-            next(left)
-            flat = inner.helper(node, "Reshape", value, np.array([-1]))
-            both = (flat, before) if scanned.reverse else (before, flat)
-            following.append(inner.helper(node, "Concat", *both, axis=0))
-            following.append(inner.helper(node, "Shape", value))
-        return following
+            next(remaining)
+            flat = inner.add_helper(node, "Reshape", value, np.array([-1]))
+            pair = (flat, previous) if sliced_value.reverse else (previous, flat)
+            next_states.append(inner.add_helper(node, "Concat", *pair, axis=0))
+            next_states.append(inner.add_helper(node, "Shape", value))
+        return next_states
 
-    def _rows_before(self, elements: list[Element], modes: list[bool]) -> tuple[list[State], list[Value | Array]]:
+    def _make_initial_rows(self, elements: list[Element], modes: list[bool]) -> tuple[list[State], list[Value | Array]]:
         states: list[State] = []
         initial: list[Value | Array] = []
         for element, sizes_of_rows, buffered in zip(elements, self.sizes, modes, strict=True):
@@ -267,7 +308,7 @@ class LoopBuilder:
                 assert sizes_of_rows is not None
                 rows = self.rows if isinstance(self.rows, int) else None
                 states.append(State(element.dtype, (rows, *(element.shape or ()))))
-                initial.append(self._zeros(element, sizes_of_rows))
+                initial.append(self._make_zero_rows(element, sizes_of_rows))
                 continue
             shape_of_shape = None if element.shape is None else len(element.shape)
             sizes: Value | Array = np.array([size or 0 for size in element.shape or ()], np.int64)
@@ -277,22 +318,22 @@ class LoopBuilder:
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
         return states, initial
 
-    def _zeros(self, element: Element, sizes: Sizes) -> Value:
+    def _make_zero_rows(self, element: Element, sizes: Sizes) -> Value:
         assert self.rows is not None
         builder, node = self.builder, self.node
         rows = np.array([self.rows]) if isinstance(self.rows, int) else self.rows
-        parts = [rows, np.array(sizes, np.int64) if isinstance(sizes, tuple) else sizes]
+        shape_parts = [rows, np.array(sizes, np.int64) if isinstance(sizes, tuple) else sizes]
         if isinstance(rows, np.ndarray) and isinstance(sizes, tuple):
             shape: Value | Array = np.concatenate([rows, np.array(sizes, np.int64)])
         else:
-            shape = builder.helper(node, "Concat", *parts, axis=0)
-        zeros = builder.helper(node, "ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(element.dtype)))
-        return self._expected(zeros, element)
+            shape = builder.add_helper(node, "Concat", *shape_parts, axis=0)
+        zeros = builder.add_helper(node, "ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(element.dtype)))
+        return self._hint_shape(zeros, element)
 
-    def _expected(self, rows: Value, element: Element) -> Value:
+    def _hint_shape(self, rows: Value, element: Element) -> Value:
         """Return the rows, after passing their likely shape to the graph as a hint."""
         if element.shape is not None:
-            count = self.rows if isinstance(self.rows, int) and self.goes_on is None else None
+            count = self.rows if isinstance(self.rows, int) and self.loop_condition is None else None
             self.builder.graph.expect(rows, [count, *element.shape])
         return rows
 
@@ -302,26 +343,26 @@ class LoopBuilder:
     def _may_be_buffered(self, element: Element) -> bool:
         if self.rows is None:
             return False
-        if self.goes_on is None:
+        if self.loop_condition is None:
             return True
-        if element.known is None or not isinstance(self.rows, int):
+        if element.known_sizes is None or not isinstance(self.rows, int):
             return False
-        return math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize <= _MOST_BUFFER_BYTES
+        return math.prod((self.rows, *element.known_sizes)) * numpy_dtype(element.dtype).itemsize <= _MAX_BUFFER_BYTES
 
-    def _sizes(self, trial: Body) -> list[Sizes | None]:
+    def _get_element_sizes(self, trial: Body) -> list[Sizes | None]:
         """Return the sizes of each element: integers if certain, else a vector computed before the loop.
 
         They are None if only an iteration can determine them. Sizes that agree for some of the model's input sizes prove nothing, for
         example s % 2 or min(n, s).
         """
-        if self.certain:
-            return [element.known for element in self.elements]
+        if self.is_exact:
+            return [element.known_sizes for element in self.elements]
         return [
-            () if element.shape == () else self._sizes_before(trial.inner, j, value)
-            for j, (element, value) in enumerate(zip(self.elements, trial.made, strict=True))
+            () if element.shape == () else self._compute_first_sizes(trial.inner, j, value)
+            for j, (element, value) in enumerate(zip(self.elements, trial.scan_values, strict=True))
         ]
 
-    def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
+    def _compute_first_sizes(self, inner: Builder, j: int, value: Value) -> Value | None:
         """Return the sizes in the first iteration, which ONNX requires of all; None if they cannot be computed.
 
         The nodes that produce the element are copied before the loop; only its shape is read there.
@@ -333,54 +374,54 @@ class LoopBuilder:
         operands = [
             *self.initial,
             np.zeros(1, np.int32),
-            *([] if self.goes_on is None else [self.goes_on]),
+            *([] if self.loop_condition is None else [self.loop_condition]),
             *([] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]),
-            *self.sliced,
-            *tensors(self.captured),
+            *self.sliced_inputs,
+            *flatten_tensors(self.captured_values),
         ]
-        for inside, operand in zip(inner.graph.inputs, operands, strict=True):
-            if inside not in sources or isinstance(operand, np.ndarray):
+        for inner_input, operand in zip(inner.graph.inputs, operands, strict=True):
+            if inner_input not in sources or isinstance(operand, np.ndarray):
                 continue
-            outside = builder.graph.shape_sources(operand, elements=True)
-            if outside is None or (outside and builder.outer):
+            outer_sources = builder.graph.shape_sources(operand, elements=True)
+            if outer_sources is None or (outer_sources and builder.outer):
                 return None
         try:
-            first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
+            first_value = builder.graph.graft(value, operands, builder.make_helper_name(node, "first"))
         except GraphError:  # the nodes cannot run on these sizes, or not on any of the sizes tried
             return None
-        if first.shape is None and self.elements[j].shape is None:
+        if first_value.shape is None and self.elements[j].shape is None:
             return None
         if self.elements[j].shape is None:  # the body does not know which sizes are equal, but the outer graph may
-            self.elements[j] = self.elements[j]._replace(shape=first.shape)
-        return builder.helper(node, "Shape", first)
+            self.elements[j] = self.elements[j]._replace(shape=first_value.shape)
+        return builder.add_helper(node, "Shape", first_value)
 
-    def _result(
-        self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
+    def _finish_scan_output(
+        self, element: Element, buffered: bool, sliced_value: SlicedValue, name: str, rows: list[Value], count: Value
     ) -> Value:
         """Return the scan output in ONNX's form. The first entries of `rows` are the loop's results for it."""
-        helper, node = self.builder.helper, self.node
-        known = element.known if self.certain else None
+        add_helper, node = self.builder.add_helper, self.node
+        known_sizes = element.known_sizes if self.is_exact else None
         value = rows[0]
-        last = "" if scanned.axis else name
-        if buffered and self.goes_on is not None:
-            end = helper(node, "Cast", count, to=INT64)
-            value = helper(node, "Slice", value, np.array([0]), end, np.array([0]), output=last)
+        last = "" if sliced_value.axis else name
+        if buffered and self.loop_condition is not None:
+            end = add_helper(node, "Cast", count, to=INT64)
+            value = add_helper(node, "Slice", value, np.array([0]), end, np.array([0]), output=last)
         elif not buffered:
-            if known is not None and 0 not in known:
-                shape: Value | Array = np.array([-1, *known])
+            if known_sizes is not None and 0 not in known_sizes:
+                shape: Value | Array = np.array([-1, *known_sizes])
             else:
-                shape = helper(node, "Concat", helper(node, "Cast", count, to=INT64), rows[1], axis=0)
-            value = helper(node, "Reshape", value, shape, output=last, allowzero=1)
-        return self._turned(self._expected(value, element), element, scanned.axis, name)
+                shape = add_helper(node, "Concat", add_helper(node, "Cast", count, to=INT64), rows[1], axis=0)
+            value = add_helper(node, "Reshape", value, shape, output=last, allowzero=1)
+        return self._move_scan_axis(self._hint_shape(value, element), element, sliced_value.axis, name)
 
-    def _turned(self, rows: Value, element: Element, axis: int, name: str) -> Value:
+    def _move_scan_axis(self, rows: Value, element: Element, axis: int, name: str) -> Value:
         return (
-            self.builder.helper(self.node, "Transpose", rows, perm=self._order(element, axis), output=name)
+            self.builder.add_helper(self.node, "Transpose", rows, perm=self._get_axis_order(element, axis), output=name)
             if axis
             else rows
         )
 
-    def _order(self, element: Element, axis: int) -> list[int]:
+    def _get_axis_order(self, element: Element, axis: int) -> list[int]:
         if element.shape is None:
             raise graph_error("node", self.node.name, f"scan output on axis {axis} of a value of unknown rank")
         rank = len(element.shape) + 1
@@ -396,78 +437,84 @@ class LoopBuilder:
         """Add the loop. names: names of the states after the loop, then of the scan outputs in `given`; "" for unused results."""
         kinds = [kind for _, _, kind in self.states]
         self._add(
-            [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]
+            [part_name for name, kind in zip(names, kinds, strict=False) for part_name in kind.get_part_names(name)]
+            + names[len(kinds) :]
         )
         for name, kind in zip(names, kinds, strict=False):
-            if name and kind.compound:
-                parts = [self.builder.values[part] for part in kind.names(name)]
-                self.builder.values[name] = kind.packed(iter(parts))  # type: ignore[arg-type]
+            if name and kind.is_compound:
+                part_values = [self.builder.values[part_name] for part_name in kind.get_part_names(name)]
+                self.builder.values[name] = kind.packed(iter(part_values))  # type: ignore[arg-type]
 
     def _add(self, names: list[str]) -> None:
         """Add the loop; `names` has one entry per tensor of a state."""
         builder, node = self.builder, self.node
-        self.captured = captured(builder, [self.body])
+        self.captured_values = get_captured_values(builder, [self.body])
         states = [State(value.dtype, value.shape) for value in self.initial]
         self._check_types(states)
         while True:
-            trial = self._iteration(states, [], [])
+            trial = self._get_body(states, [], [])
             self._check_types([State(value.dtype, value.shape) for value in trial.states])
-            joined = [state.joined(value) for state, value in zip(states, trial.states, strict=True)]
-            if joined == states:
+            common_type = [state.common_type(value) for state, value in zip(states, trial.states, strict=True)]
+            if common_type == states:
                 break
-            states = joined
+            states = common_type
         self.elements = list(trial.elements)
-        self.certain = builder.graph.exact and trial.inner.graph.exact
-        self.sizes = self._sizes(trial)
+        self.is_exact = builder.graph.exact and trial.inner.graph.exact
+        self.sizes = self._get_element_sizes(trial)
         if self.rows == 0:
-            self._add_nothing(names)
+            self._add_empty_loop(names)
             return
         modes = [self._is_buffered(*element) for element in zip(self.elements, self.sizes, strict=True)]
-        extra, zeros = self._rows_before(self.elements, modes)
-        body = self._iteration(states, extra, modes) if modes else trial
+        extra, zeros = self._make_initial_rows(self.elements, modes)
+        body = self._get_body(states, extra, modes) if modes else trial
         counter = np.zeros(1, np.int32)
         carried: list[Value | Array] = [*self.initial, *zeros, counter]
-        if self.goes_on is not None:
-            carried.append(self.goes_on)
-        invariant = [*([] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]), *self.sliced]
-        condition = self._condition(states, extra)
-        made = builder.graph.while_(
+        if self.loop_condition is not None:
+            carried.append(self.loop_condition)
+        invariant = [
+            *([] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]),
+            *self.sliced_inputs,
+        ]
+        condition = self._build_condition(states, extra)
+        loop_outputs = builder.graph.while_(
             condition,
             body.inner.graph,
             carried=carried,
-            invariant=[*invariant, *tensors(self.captured)],
+            invariant=[*invariant, *flatten_tensors(self.captured_values)],
             name=node.name,
-            output_names=self._made_names(names, modes, len(carried)),
+            output_names=self._make_output_names(names, modes, len(carried)),
         )
-        count = made[len(states) + len(zeros)]
-        values = list(made[: len(states)])
-        rows = list(made[len(states) :])
-        results = zip(self.elements, modes, self.given, names[len(states) :], strict=True)
-        for element, buffered, scanned, name in results:
-            values.append(self._result(element, buffered, scanned, name, rows, count))
+        count = loop_outputs[len(states) + len(zeros)]
+        values = list(loop_outputs[: len(states)])
+        rows = list(loop_outputs[len(states) :])
+        results = zip(self.elements, modes, self.scan_outputs, names[len(states) :], strict=True)
+        for element, buffered, sliced_value, name in results:
+            values.append(self._finish_scan_output(element, buffered, sliced_value, name, rows, count))
             rows = rows[1 if buffered else 2 :]
-        found = {name: value for name, value in zip(names, values, strict=True) if name}
-        builder.keep(list(found), tuple(found.values()))
+        named_values = {name: value for name, value in zip(names, values, strict=True) if name}
+        builder.set_values(list(named_values), tuple(named_values.values()))
 
-    def _add_nothing(self, names: list[str]) -> None:
+    def _add_empty_loop(self, names: list[str]) -> None:
         """Add the results of a loop without iterations: its initial states, and no rows."""
         builder, node = self.builder, self.node
-        results = zip(self.elements, self.sizes, self.given, names[len(self.initial) :], strict=True)
+        results = zip(self.elements, self.sizes, self.scan_outputs, names[len(self.initial) :], strict=True)
         values = list(self.initial)
-        for element, sizes, scanned, _ in results:
-            zeros = self._zeros(element, tuple(size or 0 for size in element.shape or ()) if sizes is None else sizes)
-            values.append(self._turned(zeros, element, scanned.axis, ""))
-        builder.keep_results(node._replace(outputs=names), *values)
+        for element, sizes, sliced_value, _ in results:
+            zeros = self._make_zero_rows(
+                element, tuple(size or 0 for size in element.shape or ()) if sizes is None else sizes
+            )
+            values.append(self._move_scan_axis(zeros, element, sliced_value.axis, ""))
+        builder.set_results(node._replace(outputs=names), *values)
 
-    def _made_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
+    def _make_output_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
         """Return names for the WHILE's outputs: the file's name if the output is used unchanged."""
         states = len(self.initial)
-        made = list(names[:states])
-        for buffered, scanned, name in zip(modes, self.given, names[states:], strict=True):
-            final = buffered and self.goes_on is None and scanned.axis == 0
-            made += [name if final else ""] + ([] if buffered else [""])
-        made += [""] * (count - len(made))
-        return [name or f"{self.node.name}/made{i}" for i, name in enumerate(made)]
+        while_output_names = list(names[:states])
+        for buffered, sliced_value, name in zip(modes, self.scan_outputs, names[states:], strict=True):
+            final = buffered and self.loop_condition is None and sliced_value.axis == 0
+            while_output_names += [name if final else ""] + ([] if buffered else [""])
+        while_output_names += [""] * (count - len(while_output_names))
+        return [name or f"{self.node.name}/made{i}" for i, name in enumerate(while_output_names)]
 
     def _check_types(self, states: list[State]) -> None:
         for state, declared in zip(states, self.inputs, strict=True):

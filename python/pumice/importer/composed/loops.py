@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.errors import graph_error
-from ..build.builder import Builder, Refused
-from ..build.compound_values import Kind, OptionalValue
-from ..build.subgraphs import SINGLE, single_bool, subgraphs_of
+from ..build.builder import Builder, NodeRejected
+from ..build.compound_values import OptionalValue, ValueKind
+from ..build.subgraphs import SHAPE_1, get_condition, get_subgraphs
 from ..file.recipe import NodeRecipe, Recipe
-from .loop_builder import INT32, SCALAR, LoopBuilder, Scanned, declared_rank
+from .loop_builder import INT32, SCALAR, LoopBuilder, SlicedValue, get_declared_rank
 
 if TYPE_CHECKING:
     from ..._pumice import Value
     from ...base.element_types import Array
 
-_MOST_TRIPS = 2**31 - 1
+_MAX_TRIPS = 2**31 - 1
 
 
 # ---- Loop
 
 
-def _trip_count(loop: LoopBuilder, name: str) -> None:
+def _set_trip_count(loop: LoopBuilder, name: str) -> None:
     """Set the loop's rows and limit from a trip count, clamped to 0 .. 2^31 - 1.
 
     Raise GraphError if it is not one integer.
@@ -37,24 +37,24 @@ def _trip_count(loop: LoopBuilder, name: str) -> None:
             raise graph_error(
                 "node", node.name, f"trip count '{name}': expected one integer, given {array.dtype}{array.shape}"
             )
-        loop.rows = max(0, min(int(array.reshape(1)[0]), _MOST_TRIPS))
+        loop.rows = max(0, min(int(array.reshape(1)[0]), _MAX_TRIPS))
         loop.limit = np.array([loop.rows], np.int32)
         return
-    count = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
+    count = builder.add_helper(node, "Reshape", builder.tensor(name), SHAPE_1)
     if count.dtype != "int64":
         raise graph_error("node", node.name, f"trip count '{name}': expected int64, given {count.dtype}")
-    loop.rows = builder.helper(node, "Clip", count, np.array(0), np.array(_MOST_TRIPS))
-    loop.limit = builder.helper(node, "Cast", loop.rows, to=INT32)
+    loop.rows = builder.add_helper(node, "Clip", count, np.array(0), np.array(_MAX_TRIPS))
+    loop.limit = builder.add_helper(node, "Cast", loop.rows, to=INT32)
 
 
-def _passes(node: NodeRecipe) -> bool:
+def _is_identity(node: NodeRecipe) -> bool:
     return node.op == "Identity" and len(node.inputs) == 1
 
 
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
     """Return whether the body's condition provably stays true once it is true."""
     name = body.outputs[0].name
-    sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
+    sources = {output: node.inputs[0] for node in body.nodes if _is_identity(node) for output in node.outputs}
     while name in sources:
         name = sources[name]
     if name == body.inputs[1].name:
@@ -65,88 +65,108 @@ def _is_always_true(builder: Builder, body: Recipe) -> bool:
 
 def add_loop(builder: Builder, node: NodeRecipe) -> None:
     """Add ONNX's Loop. Raise GraphError if the body does not fit the node, Refused if an optional input is omitted."""
-    (body,) = subgraphs_of(builder, node, "body")
+    (body,) = get_subgraphs(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
-    states = len(inputs) - 2
-    if len(body.inputs) != len(inputs) or not 1 + states <= len(body.outputs) or len(node.outputs) >= len(body.outputs):
-        expected = f"a body of {len(inputs)} inputs and at least {max(1 + states, 1 + len(node.outputs))} outputs"
+    num_states = len(inputs) - 2
+    if (
+        len(body.inputs) != len(inputs)
+        or not 1 + num_states <= len(body.outputs)
+        or len(node.outputs) >= len(body.outputs)
+    ):
+        expected = f"a body of {len(inputs)} inputs and at least {max(1 + num_states, 1 + len(node.outputs))} outputs"
         raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
     if "" in inputs[2:]:
         builder.unsupported.append(f"node '{builder.path(node)}': operator Loop: an optional value that is left out")
-        raise Refused
+        raise NodeRejected
     loop = LoopBuilder(builder, node, body)
     for name, declared, output in zip(inputs[2:], body.inputs[2:], body.outputs[1:], strict=False):
-        loop.add_state(declared, output, builder.operand(name))
+        loop.add_state(declared, output, builder.require_value(name))
     if inputs[0]:
-        _trip_count(loop, inputs[0])
-    first = single_bool(builder, node, inputs[1]) if inputs[1] else np.array([True])
-    starts = isinstance(first, np.ndarray) and bool(first[0])
+        _set_trip_count(loop, inputs[0])
+    first = get_condition(builder, node, inputs[1]) if inputs[1] else np.array([True])
+    starts_true = isinstance(first, np.ndarray) and bool(first[0])
     # ONNX: a Loop with a trip count but no condition ignores its body's condition; without both it obeys it.
-    ignored = bool(inputs[0]) and not inputs[1]
-    if not (starts and (ignored or _is_always_true(builder, body))):
-        loop.goes_on = first
+    ignores_condition = bool(inputs[0]) and not inputs[1]
+    if not (starts_true and (ignores_condition or _is_always_true(builder, body))):
+        loop.loop_condition = first
     loop.number, loop.condition_in = body.inputs[0].name, body.inputs[1].name
-    loop.number_shape = SINGLE if len(body.inputs[0].shape or ()) == 1 else SCALAR
+    loop.number_shape = SHAPE_1 if len(body.inputs[0].shape or ()) == 1 else SCALAR
     loop.condition_out = body.outputs[0].name
-    names = node.outputs + [""] * (states - len(node.outputs))
-    scans = [j for j in range(states, len(names)) if names[j]]
+    names = node.outputs + [""] * (num_states - len(node.outputs))
+    scans = [j for j in range(num_states, len(names)) if names[j]]
     results = [body.outputs[1 + j] for j in scans]
-    loop.given = [Scanned(result.name, rank=declared_rank(result)) for result in results]
-    loop.add(names[:states] + [names[j] for j in scans])
-    for name, output in zip(names[:states], body.outputs[1:], strict=False):
-        made = builder.values.get(name)
-        if isinstance(made, OptionalValue) and made.element and output.dtype and not Kind.of(output.dtype).optional:
-            builder.values[name] = made.element  # the body always returns a value
+    loop.scan_outputs = [SlicedValue(result.name, rank=get_declared_rank(result)) for result in results]
+    loop.add(names[:num_states] + [names[j] for j in scans])
+    for name, output in zip(names[:num_states], body.outputs[1:], strict=False):
+        state_value = builder.values.get(name)
+        if (
+            isinstance(state_value, OptionalValue)
+            and state_value.element
+            and output.dtype
+            and not ValueKind.parse(output.dtype).optional
+        ):
+            builder.values[name] = state_value.element  # the body always returns a value
 
 
 # ---- Scan
 
 
-def _integers(node: NodeRecipe, name: str, count: int) -> list[int]:
-    given = node.attributes.get(name, [0] * count)
-    if not isinstance(given, list) or len(given) != count or not all(isinstance(item, int) for item in given):
-        raise graph_error("node", node.name, f"attribute '{name}': expected {count} integers, given {given!r}")
-    return [int(item) for item in given]
+def _get_integers(node: NodeRecipe, name: str, count: int) -> list[int]:
+    attribute_value = node.attributes.get(name, [0] * count)
+    if (
+        not isinstance(attribute_value, list)
+        or len(attribute_value) != count
+        or not all(isinstance(item, int) for item in attribute_value)
+    ):
+        raise graph_error(
+            "node", node.name, f"attribute '{name}': expected {count} integers, given {attribute_value!r}"
+        )
+    return [int(item) for item in attribute_value]
 
 
-def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
-    given = _integers(node, name, count)
-    if not set(given) <= {0, 1}:
-        raise graph_error("node", node.name, f"attribute '{name}': expected 0 or 1, given {given!r}")
-    return [direction == 1 for direction in given]
+def _get_directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
+    attribute_value = _get_integers(node, name, count)
+    if not set(attribute_value) <= {0, 1}:
+        raise graph_error("node", node.name, f"attribute '{name}': expected 0 or 1, given {attribute_value!r}")
+    return [direction == 1 for direction in attribute_value]
 
 
 def add_scan(builder: Builder, node: NodeRecipe) -> None:
     """Add ONNX's Scan. Raise GraphError if the body does not fit the node, Refused if an input could not be built."""
-    (body,) = subgraphs_of(builder, node, "body")
+    (body,) = get_subgraphs(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
         expected = f"between 1 and all {len(node.inputs)} of its inputs as 'num_scan_inputs'"
         raise graph_error("node", node.name, f"expected {expected}, given {slices!r}")
-    states = len(node.inputs) - slices
-    results = len(body.outputs) - states
+    num_states = len(node.inputs) - slices
+    results = len(body.outputs) - num_states
     if len(body.inputs) != len(node.inputs) or results < 0 or len(node.outputs) > len(body.outputs):
-        expected = f"a body of {len(node.inputs)} inputs and at least {max(states, len(node.outputs))} outputs"
+        expected = f"a body of {len(node.inputs)} inputs and at least {max(num_states, len(node.outputs))} outputs"
         raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
     loop = LoopBuilder(builder, node, body)
     loop.keeps_shapes = True
-    for name, declared, output in zip(node.inputs[:states], body.inputs, body.outputs, strict=False):
+    for name, declared, output in zip(node.inputs[:num_states], body.inputs, body.outputs, strict=False):
         loop.add_state(declared, output, builder.tensor(name))
-    axes = _integers(node, "scan_input_axes", slices)
-    reverse = _directions(node, "scan_input_directions", slices)
-    loop.slices = [Scanned(body.inputs[states + i].name, axes[i], reverse[i]) for i in range(slices)]
-    _take_slices(loop, [builder.tensor(name) for name in node.inputs[states:]])
-    axes, reverse = _integers(node, "scan_output_axes", results), _directions(node, "scan_output_directions", results)
-    names = node.outputs + [""] * (states - len(node.outputs))
-    scans = [j for j in range(states, len(names)) if names[j]]
-    loop.given = [
-        Scanned(body.outputs[j].name, axes[j - states], reverse[j - states], declared_rank(body.outputs[j]))
+    axes = _get_integers(node, "scan_input_axes", slices)
+    reverse = _get_directions(node, "scan_input_directions", slices)
+    loop.slices = [SlicedValue(body.inputs[num_states + i].name, axes[i], reverse[i]) for i in range(slices)]
+    _set_slices(loop, [builder.tensor(name) for name in node.inputs[num_states:]])
+    axes, reverse = (
+        _get_integers(node, "scan_output_axes", results),
+        _get_directions(node, "scan_output_directions", results),
+    )
+    names = node.outputs + [""] * (num_states - len(node.outputs))
+    scans = [j for j in range(num_states, len(names)) if names[j]]
+    loop.scan_outputs = [
+        SlicedValue(
+            body.outputs[j].name, axes[j - num_states], reverse[j - num_states], get_declared_rank(body.outputs[j])
+        )
         for j in scans
     ]
-    loop.add(names[:states] + [names[j] for j in scans])
+    loop.add(names[:num_states] + [names[j] for j in scans])
 
 
-def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
+def _set_slices(loop: LoopBuilder, values: list[Value]) -> None:
     """Set the loop's slices, as many as the first value has. Raise GraphError if the numbers of slices differ or are
     too large.
 
@@ -159,28 +179,30 @@ def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
         if rank is not None and not -rank <= scanned.axis < rank:
             raise graph_error("node", node.name, f"'{value.name}': expected an axis of {rank}, given {scanned.axis}")
         lengths.append(value.shape[scanned.axis] if value.shape is not None else None)
-    known = next((length for length in lengths if length is not None), None)
+    num_slices = next((length for length in lengths if length is not None), None)
     for length, value in zip(lengths, values, strict=True):
-        if length not in (known, None):
-            raise graph_error("node", node.name, f"'{value.name}': expected {known} slices, given {length}")
-    if known is not None and known > _MOST_TRIPS:
+        if length not in (num_slices, None):
+            raise graph_error("node", node.name, f"'{value.name}': expected {num_slices} slices, given {length}")
+    if num_slices is not None and num_slices > _MAX_TRIPS:
         raise graph_error(
-            "node", node.name, f"'{values[0].name}': expected at most {_MOST_TRIPS} slices, given {known}"
+            "node", node.name, f"'{values[0].name}': expected at most {_MAX_TRIPS} slices, given {num_slices}"
         )
     rows: Value | Array
-    if known is not None:
-        rows = np.array([known])
-        loop.rows, loop.limit = known, np.array([known], np.int32)
+    if num_slices is not None:
+        rows = np.array([num_slices])
+        loop.rows, loop.limit = num_slices, np.array([num_slices], np.int32)
     else:
-        shape = builder.helper(node, "Shape", values[0])
-        given = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
-        rows = loop.rows = builder.helper(node, "Clip", given, np.array(0), np.array(_MOST_TRIPS))
-        loop.limit = builder.helper(node, "Cast", rows, to=INT32)
+        shape = builder.add_helper(node, "Shape", values[0])
+        slice_count = builder.add_helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
+        rows = loop.rows = builder.add_helper(node, "Clip", slice_count, np.array(0), np.array(_MAX_TRIPS))
+        loop.limit = builder.add_helper(node, "Cast", rows, to=INT32)
     for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
-        if known is not None and length == known:
+        if num_slices is not None and length == num_slices:
             continue
-        shape = builder.helper(node, "Shape", value)
+        shape = builder.add_helper(node, "Shape", value)
         axis = loop.slices[i].axis
         index = np.array([[axis]]) if axis >= 0 or value.shape is None else np.array([[len(value.shape) + axis]])
-        values[i] = builder.helper(node, "Reshape", value, builder.helper(node, "ScatterND", shape, index, rows))
-    loop.sliced = values
+        values[i] = builder.add_helper(
+            node, "Reshape", value, builder.add_helper(node, "ScatterND", shape, index, rows)
+        )
+    loop.sliced_inputs = values

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.element_types import Array, array_of
+from ...base.element_types import Array, array_from_bytes
 from ...base.errors import graph_error
 from ..file.recipe import ConstantRecipe, NodeRecipe
 
@@ -24,28 +24,34 @@ class Ensemble(NamedTuple):
     depth: int
 
 
-def _words(values: Any, dtype: str) -> Array:
+def _to_int32_words(values: Any, dtype: str) -> Array:
     """Return the bits of numbers as 32-bit words, int32[count, words]."""
     return np.asarray(values, dtype).reshape(-1, 1).view(np.int32)
 
 
-def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> Array:
-    given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor"))
-    if isinstance(given, ConstantRecipe):
-        values = array_of(given.raw, given.dtype, given.shape).reshape(-1).astype(dtype)
+def _get_list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> Array:
+    attribute_value = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor"))
+    if isinstance(attribute_value, ConstantRecipe):
+        values = (
+            array_from_bytes(attribute_value.raw, attribute_value.dtype, attribute_value.shape)
+            .reshape(-1)
+            .astype(dtype)
+        )
     else:
         try:
-            values = np.array([] if given is None else given, dtype)
+            values = np.array([] if attribute_value is None else attribute_value, dtype)
         except (TypeError, ValueError):
-            raise graph_error("node", node.name, f"attribute '{name}': expected a list, given {given!r}") from None
-    if given is None and count is not None and dtype is not np.str_:
+            raise graph_error(
+                "node", node.name, f"attribute '{name}': expected a list, given {attribute_value!r}"
+            ) from None
+    if attribute_value is None and count is not None and dtype is not np.str_:
         values = np.zeros(count, dtype)
     if values.ndim != 1 or (count is not None and values.size != count):
         raise graph_error("node", node.name, f"attribute '{name}': expected {count} values, given {values.size}")
     return values
 
 
-def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
+def _get_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
     """Return the longest path from a root to a leaf. Raise GraphError if the nodes do not form trees."""
     count = len(nodes)
     level = np.array(roots)
@@ -59,54 +65,56 @@ def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
     raise graph_error("node", node.name, "expected trees, given nodes in a circle")
 
 
-def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensemble:
+def _make_ensemble(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensemble:
     if not len(roots) or nodes[:, 0].min() < 0:
         raise graph_error("node", node.name, "expected at least one tree, and features from 0 on")
     nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
-    return Ensemble(nodes, entries, np.ascontiguousarray(roots, np.int32), _depth(node, nodes, roots))
+    return Ensemble(nodes, entries, np.ascontiguousarray(roots, np.int32), _get_depth(node, nodes, roots))
 
 
-def ensemble_of_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
+def ensemble_from_attributes(node: NodeRecipe, role: str, dtype: str) -> Ensemble:
     """Return the trees of a TreeEnsembleRegressor (role "target") or TreeEnsembleClassifier (role "class").
 
     dtype: type of thresholds and weights, "float32" or "float64". Raise GraphError if the attributes do not form trees.
     """
-    modes = _list(node, "nodes_modes", np.str_)
+    modes = _get_list(node, "nodes_modes", np.str_)
     count = len(modes)
-    trees, numbers = (_list(node, f"nodes_{name}", np.int64, count) for name in ("treeids", "nodeids"))
+    trees, numbers = (_get_list(node, f"nodes_{name}", np.int64, count) for name in ("treeids", "nodeids"))
     if unknown := sorted(set(modes) - set(_MODES)):
         raise graph_error("node", node.name, f"attribute 'nodes_modes': expected {', '.join(_MODES)}, given {unknown}")
-    place = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
-    if len(place) != count:
+    row_of_node = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
+    if len(row_of_node) != count:
         raise graph_error("node", node.name, "expected one node of each number in a tree, given two")
-    limits = _words(_list(node, "nodes_values", np.dtype(dtype), count), dtype)
+    limits = _to_int32_words(_get_list(node, "nodes_values", np.dtype(dtype), count), dtype)
     nodes = np.zeros((count, 4 + limits.shape[1]), np.int64)
-    nodes[:, 0] = _list(node, "nodes_featureids", np.int64, count)
+    nodes[:, 0] = _get_list(node, "nodes_featureids", np.int64, count)
     nodes[:, 1] = [_MODES[mode] for mode in modes]
     leaves = nodes[:, 1] == _LEAF
-    nodes[:, 1] += _NAN_IS_TRUE * (_list(node, "nodes_missing_value_tracks_true", np.int64, count) != 0)
+    nodes[:, 1] += _NAN_IS_TRUE * (_get_list(node, "nodes_missing_value_tracks_true", np.int64, count) != 0)
     for column, name in ((2, "true"), (3, "false")):
-        children = _list(node, f"nodes_{name}nodeids", np.int64, count)
-        found = [place.get(key, -1) for key in zip(trees.tolist(), children.tolist(), strict=True)]
-        nodes[:, column] = np.where(leaves, 0, found)
+        children = _get_list(node, f"nodes_{name}nodeids", np.int64, count)
+        child_rows = [row_of_node.get(key, -1) for key in zip(trees.tolist(), children.tolist(), strict=True)]
+        nodes[:, column] = np.where(leaves, 0, child_rows)
     nodes[:, 4:] = limits
-    weights = _list(node, f"{role}_weights", np.dtype(dtype))
-    of_trees, of_nodes, targets = (
-        _list(node, f"{role}_{name}", np.int64, len(weights)) for name in ("treeids", "nodeids", "ids")
+    weights = _get_list(node, f"{role}_weights", np.dtype(dtype))
+    leaf_trees, leaf_nodes, targets = (
+        _get_list(node, f"{role}_{name}", np.int64, len(weights)) for name in ("treeids", "nodeids", "ids")
     )
-    leaf = np.array([place.get(key, -1) for key in zip(of_trees.tolist(), of_nodes.tolist(), strict=True)], np.int64)
+    leaf = np.array(
+        [row_of_node.get(key, -1) for key in zip(leaf_trees.tolist(), leaf_nodes.tolist(), strict=True)], np.int64
+    )
     if np.any(leaf < 0):
         raise graph_error("node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given another")
     order = np.argsort(leaf, kind="stable")
     counts = np.bincount(leaf, minlength=count)
     nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
     nodes[leaves, 3] = counts[leaves]
-    entries = np.column_stack([targets, _words(weights, dtype)])[order]
+    entries = np.column_stack([targets, _to_int32_words(weights, dtype)])[order]
     roots = np.unique(trees, return_index=True)[1]
-    return _made(node, nodes, entries, roots)
+    return _make_ensemble(node, nodes, entries, roots)
 
 
-def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
+def ensemble_from_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
     """Return the trees of a TreeEnsemble. A set-membership test becomes a chain of equality tests.
 
     dtype: type of thresholds and weights. Raise GraphError if the attributes do not form trees.
@@ -114,8 +122,8 @@ def ensemble_of_tensors(node: NodeRecipe, dtype: str) -> Ensemble:
     trees = _TensorTrees(node, dtype)
     for i in range(len(trees.modes)):
         trees.add(i)
-    entries = np.column_stack([trees.targets, _words(trees.weights, dtype)])
-    return _made(node, np.array(trees.rows, np.int64), entries, _list(node, "tree_roots", np.int64))
+    entries = np.column_stack([trees.targets, _to_int32_words(trees.weights, dtype)])
+    return _make_ensemble(node, np.array(trees.rows, np.int64), entries, _get_list(node, "tree_roots", np.int64))
 
 
 class _TensorTrees:
@@ -124,19 +132,19 @@ class _TensorTrees:
     def __init__(self, node: NodeRecipe, dtype: str) -> None:
         self._node = node
         self._dtype = dtype
-        self.modes = _list(node, "nodes_modes", np.int64)
+        self.modes = _get_list(node, "nodes_modes", np.int64)
         count = len(self.modes)
         if np.any((self.modes < 0) | (self.modes > _MEMBER)):
             raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
         names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
-        numbers = {name: _list(node, f"nodes_{name}", np.int64, count) for name in names}
+        numbers = {name: _get_list(node, f"nodes_{name}", np.int64, count) for name in names}
         self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]
         self._when_true = numbers["truenodeids"], numbers["trueleafs"]
         self._when_false = numbers["falsenodeids"], numbers["falseleafs"]
-        self._splits = _list(node, "nodes_splits", np.dtype(dtype), count)
-        self.weights = _list(node, "leaf_weights", np.dtype(dtype))
-        self.targets = _list(node, "leaf_targetids", np.int64, len(self.weights))
-        self._sets = iter(_sets(node, _list(node, "membership_values", np.dtype(dtype))))
+        self._splits = _get_list(node, "nodes_splits", np.dtype(dtype), count)
+        self.weights = _get_list(node, "leaf_weights", np.dtype(dtype))
+        self.targets = _get_list(node, "leaf_targetids", np.int64, len(self.weights))
+        self._split_sets = iter(_split_sets(node, _get_list(node, "membership_values", np.dtype(dtype))))
         self._empty = [0] * (4 + np.dtype(dtype).itemsize // 4)
         self.rows: list[list[int]] = [[*self._empty] for _ in range(count)]
 
@@ -144,21 +152,27 @@ class _TensorTrees:
         """Fill the row of node i, and append a row for each extra test."""
         mode, limits = int(self.modes[i]) + 1, [float(self._splits[i])]
         if self.modes[i] == _MEMBER:
-            mode, limits = _MODES["BRANCH_EQ"], next(self._sets, [])
+            mode, limits = _MODES["BRANCH_EQ"], next(self._split_sets, [])
             if not limits:
                 expected = "attribute 'membership_values': expected a set for each such node"
                 raise graph_error("node", self._node.name, expected)
         mode += _NAN_IS_TRUE * int(self._nan_is_true[i] != 0)
-        at = i
+        row_index = i
         for k, limit in enumerate(limits):
-            self.rows[at] = [int(self._features[i]), mode, 0, 0, *_words(limit, self._dtype)[0].tolist()]
-            self.rows[at][2] = self._child(i, self._when_true)
+            self.rows[row_index] = [
+                int(self._features[i]),
+                mode,
+                0,
+                0,
+                *_to_int32_words(limit, self._dtype)[0].tolist(),
+            ]
+            self.rows[row_index][2] = self._child(i, self._when_true)
             if k + 1 == len(limits):
-                self.rows[at][3] = self._child(i, self._when_false)
+                self.rows[row_index][3] = self._child(i, self._when_false)
                 continue
             self.rows.append([*self._empty])
-            self.rows[at][3] = len(self.rows) - 1
-            at = self.rows[at][3]
+            self.rows[row_index][3] = len(self.rows) - 1
+            row_index = self.rows[row_index][3]
 
     def _child(self, i: int, branch: tuple[Array, Array]) -> int:
         """Return the row of a child of node i; a leaf gets a row per incoming branch. branch: ids, and which of them are leaves."""
@@ -171,7 +185,7 @@ class _TensorTrees:
         return len(self.rows) - 1
 
 
-def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
+def _split_sets(node: NodeRecipe, values: Array) -> list[list[float]]:
     """Return the sets in membership_values; each set ends with NaN."""
     sets: list[list[float]] = []
     current: list[float] = []

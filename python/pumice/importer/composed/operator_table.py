@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING
 
 from ...base.errors import graph_error
 from ..build.builder import Builder
-from ..build.compound_values import Kind, Made, kind_of
-from ..build.subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
+from ..build.compound_values import BuiltValue, ValueKind, get_value_kind
+from ..build.subgraphs import (
+    add_captured,
+    flatten_tensors,
+    get_captured_values,
+    get_condition,
+    get_subgraphs,
+    make_capture_signature,
+    make_subgraph_builder,
+)
 from ..file.recipe import NodeRecipe, Recipe
+from .affine_grid import add_affine_grid
 from .attention import ATTENTION_NODES
 from .block_quantized_gemm import BLOCK_NODES
-from .misc_operators import FORM_NODES
-from .affine_grid import add_affine_grid
+from .misc_operators import MISC_NODES
 from .ml_operators import ML_NODES
-from .tfidf_vectorizer import add_tf_idf
+from .ml_svm import SVM_NODES
 from .random import RANDOM_NODES
 from .selection import SELECTION_NODES
 from .sequences import SEQUENCE_NODES
-from .ml_svm import SVM_NODES
+from .tfidf_vectorizer import add_tf_idf
 
 if TYPE_CHECKING:
     from ..._pumice import Graph
@@ -26,49 +34,57 @@ if TYPE_CHECKING:
 
 
 def _add_if(builder: Builder, node: NodeRecipe) -> None:
-    recipes = subgraphs_of(builder, node, "then_branch", "else_branch")
+    recipes = get_subgraphs(builder, node, "then_branch", "else_branch")
     if len(node.inputs) != 1:
         raise graph_error("node", node.name, f"expected one input, the condition, given {len(node.inputs)}")
-    values = captured(builder, recipes)
-    kept = [j for j, name in enumerate(node.outputs) if name]
+    values = get_captured_values(builder, recipes)
+    used_outputs = [j for j, name in enumerate(node.outputs) if name]
     for role, recipe in zip(("then", "else"), recipes, strict=True):
         if recipe.inputs or len(recipe.outputs) < len(node.outputs):
-            given = f"{len(recipe.inputs)} and {len(recipe.outputs)}"
+            received = f"{len(recipe.inputs)} and {len(recipe.outputs)}"
             expected = f"no inputs and {len(node.outputs)} outputs of {role}_branch"
-            raise graph_error("node", node.name, f"expected {expected}, given {given}")
-    graphs, kinds = _branches(builder, node, recipes, kept, values)
-    condition = single_bool(builder, node, node.inputs[0])
-    names = [name for j, kind in zip(kept, kinds, strict=True) for name in kind.names(node.outputs[j])]
+            raise graph_error("node", node.name, f"expected {expected}, given {received}")
+    graphs, kinds = _build_branches(builder, node, recipes, used_outputs, values)
+    condition = get_condition(builder, node, node.inputs[0])
+    names = [name for j, kind in zip(used_outputs, kinds, strict=True) for name in kind.get_part_names(node.outputs[j])]
     then, orelse = graphs
-    made = builder.graph.if_(condition, then, orelse, inputs=tensors(values), name=node.name, output_names=names)
-    left = iter(made)
-    for j, kind in zip(kept, kinds, strict=True):
-        builder.keep([node.outputs[j]], (kind.packed(left),))
+    if_outputs = builder.graph.if_(
+        condition, then, orelse, inputs=flatten_tensors(values), name=node.name, output_names=names
+    )
+    remaining = iter(if_outputs)
+    for j, kind in zip(used_outputs, kinds, strict=True):
+        builder.set_values([node.outputs[j]], (kind.packed(remaining),))
 
 
-def _branches(
-    builder: Builder, node: NodeRecipe, recipes: list[Recipe], kept: list[int], values: dict[str, Made]
-) -> tuple[list[Graph], list[Kind]]:
+def _build_branches(
+    builder: Builder, node: NodeRecipe, recipes: list[Recipe], used_outputs: list[int], values: dict[str, BuiltValue]
+) -> tuple[list[Graph], list[ValueKind]]:
     """Return the then and else graphs, and their output kinds."""
-    key = (*map(id, recipes), builder.path(node), signature(values), builder.graph.exact)
+    key = (*map(id, recipes), builder.path(node), make_capture_signature(values), builder.graph.exact)
     if key not in builder.subgraphs:
         inners = []
         for role, recipe in zip(("then", "else"), recipes, strict=True):
-            inner = inner_builder(builder, node, role, recipe)
+            inner = make_subgraph_builder(builder, node, role, recipe)
             add_captured(inner, values)
             inner.add_nodes()
             inners.append(inner)
         kinds = []
-        for j in kept:
-            one, other = (kind_of(inner.operand(inner.recipe.outputs[j].name)) for inner in inners)
-            if one.sequence != other.sequence:
-                raise graph_error("node", node.name, f"output {j}: {one} of then_branch, but {other} of else_branch")
-            kinds.append(one.joined(other))
+        for j in used_outputs:
+            then_kind, else_kind = (
+                get_value_kind(inner.require_value(inner.recipe.outputs[j].name)) for inner in inners
+            )
+            if then_kind.sequence != else_kind.sequence:
+                raise graph_error(
+                    "node", node.name, f"output {j}: {then_kind} of then_branch, but {else_kind} of else_branch"
+                )
+            kinds.append(then_kind.with_optional(else_kind))
         for inner in inners:
-            outputs = [(inner.recipe.outputs[j].name, kind) for j, kind in zip(kept, kinds, strict=True)]
+            outputs = [(inner.recipe.outputs[j].name, kind) for j, kind in zip(used_outputs, kinds, strict=True)]
             for i, (name, kind) in enumerate(outputs):
-                for part, value in enumerate(inner.made_values(node, name, kind)):
-                    inner.graph.output(f"{kept[i]}.{part}" if kind.compound else f"{kept[i]}", value)
+                for part_index, value in enumerate(inner.make_subgraph_outputs(node, name, kind)):
+                    inner.graph.output(
+                        f"{used_outputs[i]}.{part_index}" if kind.is_compound else f"{used_outputs[i]}", value
+                    )
         builder.subgraphs[key] = [inner.graph for inner in inners], kinds
     graphs, kinds = builder.subgraphs[key]
     return graphs, kinds
@@ -97,7 +113,7 @@ COMPOSED: Composed = {
     **ATTENTION_NODES,
     **BLOCK_NODES,
     "TfIdfVectorizer": add_tf_idf,
-    **FORM_NODES,
+    **MISC_NODES,
     **ML_NODES,
     **RANDOM_NODES,
     **SEQUENCE_NODES,

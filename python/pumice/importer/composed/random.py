@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STREAM = "pumice.stream"  # the attribute that holds a node's stream number
 INT32, FLOAT = 6, 1  # TensorProto.DataType
-_NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
+_DTYPE_CODES = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 
 
 class RandomState:
@@ -45,7 +45,7 @@ class RandomState:
         return f"random numbers by seed {self.seed} ({self.origin})"
 
 
-def _attributes(node: NodeRecipe) -> dict[str, Any]:
+def _get_stream_attributes(node: NodeRecipe) -> dict[str, Any]:
     """Return the attributes that make this node's numbers unique: its stream number, or its own key.
 
     Raise GraphError if the attribute `seed` is not a number."""
@@ -57,27 +57,29 @@ def _attributes(node: NodeRecipe) -> dict[str, Any]:
     return {"key": int(np.float32(seed).view(np.uint32))}
 
 
-def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
+def _get_operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
     """Return the node's own inputs, and the random state."""
-    return builder.operands(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
+    return builder.require_tensors(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
 
 
-def _dtype(node: NodeRecipe, like: Value) -> Any:
+def _get_dtype_code(node: NodeRecipe, like: Value) -> Any:
     """Return the ONNX number of the output dtype. Raise GraphError if the attribute is missing and the input's dtype does not fit."""
-    number = node.attributes.get("dtype", _NUMBERS.get(like.dtype))
+    number = node.attributes.get("dtype", _DTYPE_CODES.get(like.dtype))
     if number is None:
         raise graph_error("node", node.name, f"attribute 'dtype': expected for an input of {like.dtype}, given none")
     return number
 
 
-def _numbers(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRecipe], None]:
+def _make_random_translator(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
-        given, state = _operands(builder, node, int(node.op.endswith("Like")))
-        attributes = _attributes(node) | {key: node.attributes[key] for key in parameters if key in node.attributes}
+        like_inputs, state = _get_operands(builder, node, int(node.op.endswith("Like")))
+        attributes = _get_stream_attributes(node) | {
+            key: node.attributes[key] for key in parameters if key in node.attributes
+        }
         shape: Value | Array
-        if given:
-            shape = builder.helper(node, "Shape", given[0])
-            dtype = _dtype(node, given[0])
+        if like_inputs:
+            shape = builder.add_helper(node, "Shape", like_inputs[0])
+            dtype = _get_dtype_code(node, like_inputs[0])
         else:
             sizes = node.attributes.get("shape")
             if not isinstance(sizes, list):
@@ -85,29 +87,31 @@ def _numbers(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRec
             shape = np.array(sizes, np.int64)
             dtype = node.attributes.get("dtype", FLOAT)
         output = node.outputs[0]
-        made = builder.helper(node, op, state, shape, output=output, dtype=dtype, **attributes)
-        builder.keep([output], (made,))
+        random_values = builder.add_helper(node, op, state, shape, output=output, dtype=dtype, **attributes)
+        builder.set_values([output], (random_values,))
 
     return add
 
 
 def _multinomial(builder: Builder, node: NodeRecipe) -> None:
-    (x,), state = _operands(builder, node, 1)
+    (x,), state = _get_operands(builder, node, 1)
     attributes = {key: node.attributes[key] for key in ("dtype", "sample_size") if key in node.attributes}
     output = node.outputs[0]
-    made = builder.helper(node, "pumice::Multinomial", state, x, output=output, **attributes, **_attributes(node))
-    builder.keep([output], (made,))
+    random_values = builder.add_helper(
+        node, "pumice::Multinomial", state, x, output=output, **attributes, **_get_stream_attributes(node)
+    )
+    builder.set_values([output], (random_values,))
 
 
 def _bernoulli(builder: Builder, node: NodeRecipe) -> None:
-    (x,), state = _operands(builder, node, 1)
-    probability = builder.helper(node, "Cast", x, to=FLOAT) if x.dtype == "float64" else x
-    mask = builder.helper(node, "pumice::RandomMask", state, probability, **_attributes(node))
+    (x,), state = _get_operands(builder, node, 1)
+    probability = builder.add_helper(node, "Cast", x, to=FLOAT) if x.dtype == "float64" else x
+    mask = builder.add_helper(node, "pumice::RandomMask", state, probability, **_get_stream_attributes(node))
     output = node.outputs[0]
-    builder.keep([output], (builder.helper(node, "Cast", mask, output=output, to=_dtype(node, x)),))
+    builder.set_values([output], (builder.add_helper(node, "Cast", mask, output=output, to=_get_dtype_code(node, x)),))
 
 
-def _training(builder: Builder, name: str) -> bool | Value:
+def _get_training_mode(builder: Builder, name: str) -> bool | Value:
     """Return whether a Dropout is in training mode; a bool tensor if known only at run time."""
     if not name:
         return False
@@ -119,43 +123,49 @@ def _dropout(builder: Builder, node: NodeRecipe) -> None:
     """Translate Dropout: in training, dropped elements are 0 and the others are scaled by 1 / (1 - ratio); else the mask is all true."""
     if not node.inputs or not node.inputs[0]:
         raise graph_error("node", node.name, "expected an input of Dropout, given none")
-    training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")
-    helper = builder.helper
+    training = _get_training_mode(builder, node.inputs[2] if len(node.inputs) > 2 else "")
+    add_helper = builder.add_helper
     x = builder.tensor(node.inputs[0])
     if training is False:
-        builder.add_plain(node._replace(inputs=node.inputs[:1], outputs=node.outputs[:1], attributes={}))
+        builder.add_single_node(node._replace(inputs=node.inputs[:1], outputs=node.outputs[:1], attributes={}))
         if len(node.outputs) > 1:
-            shape = helper(node, "Shape", x)
-            mask = helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
-            builder.keep(node.outputs[1:], (mask,))
+            shape = add_helper(node, "Shape", x)
+            mask = add_helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
+            builder.set_values(node.outputs[1:], (mask,))
         return
     ratio: Value | Array = builder.tensor(node.inputs[1]) if node.inputs[1] else np.array(0.5, np.float32)
     if not isinstance(ratio, np.ndarray):
-        ratio = helper(node, "Cast", ratio, to=FLOAT)
-    shape = helper(node, "Shape", x)
-    dropped = helper(node, "pumice::RandomMask", builder.tensor(RANDOM_STATE), ratio, shape, **_attributes(node))
-    one = np.array(1, np.float32)
-    scale = helper(node, "Reciprocal", helper(node, "Sub", one, ratio))
+        ratio = add_helper(node, "Cast", ratio, to=FLOAT)
+    shape = add_helper(node, "Shape", x)
+    dropped = add_helper(
+        node, "pumice::RandomMask", builder.tensor(RANDOM_STATE), ratio, shape, **_get_stream_attributes(node)
+    )
+    float_one = np.array(1, np.float32)
+    scale = add_helper(node, "Reciprocal", add_helper(node, "Sub", float_one, ratio))
     if not isinstance(training, bool):
-        dropped = helper(node, "And", dropped, training)
-        scale = helper(node, "Where", training, scale, one)
-    grown = helper(node, "Mul", x, helper(node, "CastLike", scale, x))
-    zero = helper(node, "CastLike", np.array(0, np.float32), x)
-    results = [helper(node, "Where", dropped, zero, grown, output=node.outputs[0])]
+        dropped = add_helper(node, "And", dropped, training)
+        scale = add_helper(node, "Where", training, scale, float_one)
+    scaled = add_helper(node, "Mul", x, add_helper(node, "CastLike", scale, x))
+    zero = add_helper(node, "CastLike", np.array(0, np.float32), x)
+    results = [add_helper(node, "Where", dropped, zero, scaled, output=node.outputs[0])]
     if len(node.outputs) > 1:
-        results.append(helper(node, "Not", dropped, output=node.outputs[1]))
-    builder.keep(node.outputs, tuple(results))
+        results.append(add_helper(node, "Not", dropped, output=node.outputs[1]))
+    builder.set_values(node.outputs, tuple(results))
 
 
-def next_state(builder: Builder, node: NodeRecipe, state: Value, number: Value) -> Value:
+def make_iteration_state(builder: Builder, node: NodeRecipe, state: Value, number: Value) -> Value:
     """Return the random state for one iteration of a loop."""
-    return builder.helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
+    return builder.add_helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
 
 
 RANDOM_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     "Bernoulli": _bernoulli,
     "Dropout": _dropout,
     "Multinomial": _multinomial,
-    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), _numbers("pumice::RandomUniform", ("low", "high"))),
-    **dict.fromkeys(("RandomNormal", "RandomNormalLike"), _numbers("pumice::RandomNormal", ("mean", "scale"))),
+    **dict.fromkeys(
+        ("RandomUniform", "RandomUniformLike"), _make_random_translator("pumice::RandomUniform", ("low", "high"))
+    ),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike"), _make_random_translator("pumice::RandomNormal", ("mean", "scale"))
+    ),
 }

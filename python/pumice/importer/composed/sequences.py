@@ -11,7 +11,16 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..build.builder import Builder
-from ..build.compound_values import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item, rank_of
+from ..build.compound_values import (
+    ARRAY_0,
+    ARRAY_1,
+    ARRAY_MINUS_1,
+    OptionalValue,
+    SequenceValue,
+    ValueKind,
+    get_rank,
+    pack_tensor,
+)
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -19,249 +28,276 @@ if TYPE_CHECKING:
 
 Packed = tuple["Value", "Value", "Value"]
 SCALAR = np.zeros(0, np.int64)  # the shape of a scalar
-_MOST_PARTS = 1 << 12  # maximum number of chunks that become separate graph values; a loop produces larger numbers
+_MAX_CHUNKS = 1 << 12  # maximum number of chunks that become separate graph values; a loop produces larger numbers
 
 
-def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
+def _get_sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
     name = node.inputs[index] if index < len(node.inputs) else ""
-    value = builder.operand(name)
+    value = builder.require_value(name)
     if isinstance(value, OptionalValue):
-        value = _element(node, value)
+        value = _get_element(node, value)
     if not isinstance(value, SequenceValue):
         raise graph_error("node", node.name, f"'{name}': expected a sequence, given a tensor")
     return value
 
 
-def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
+def _get_integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
     """Return an index: an integer if constant, else int64[1]. Raise GraphError if a constant is not one integer."""
     array = builder.array(name)
     if array is None:
-        single = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
-        return builder.helper(node, "Cast", single, to=7)
+        single = builder.add_helper(node, "Reshape", builder.tensor(name), ARRAY_1)
+        return builder.add_helper(node, "Cast", single, to=7)
     if array.size != 1 or array.dtype.kind != "i":
         raise graph_error("node", node.name, f"'{name}': expected one integer, given {array.dtype}{array.shape}")
     return int(array.reshape(1)[0])
 
 
-def _length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
+def _get_length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
     """Return the number of tensors in a packed sequence as int64[1]."""
-    return builder.helper(node, "Gather", builder.helper(node, "Shape", packed[2]), FIRST)
+    return builder.add_helper(node, "Gather", builder.add_helper(node, "Shape", packed[2]), ARRAY_0)
 
 
-def _from_the_start(
+def _normalize_index(
     builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed, past: bool = False
 ) -> Value:
     """Return a non-negative index as int64[1], checked at run time against the number of tensors.
 
     past: whether the position after the last tensor is valid, too.
     """
-    given = np.array([index]) if isinstance(index, int) else index
-    return builder.helper(node, "pumice::Position", given, _length(builder, node, packed), past=int(past))
+    index_array = np.array([index]) if isinstance(index, int) else index
+    return builder.add_helper(node, "pumice::Position", index_array, _get_length(builder, node, packed), past=int(past))
 
 
-def _segment(
+def _slice_packed(
     builder: Builder, node: NodeRecipe, packed: Packed, begin: Value | Array, end: Value | Array | None
 ) -> Packed:
     """Return the tensors in a packed sequence from `begin` to `end`, or to the last one."""
     data, dims, rows = packed
-    helper = builder.helper
+    add_helper = builder.add_helper
 
     def offsets(index: Value | Array) -> tuple[Value, Value]:
-        before = helper(node, "Slice", rows, FIRST, index, FIRST)
-        sums = helper(node, "ReduceSum", before, FIRST, keepdims=0)
-        return helper(node, "Gather", sums, FIRST), helper(node, "Gather", sums, SINGLE)
+        before = add_helper(node, "Slice", rows, ARRAY_0, index, ARRAY_0)
+        sums = add_helper(node, "ReduceSum", before, ARRAY_0, keepdims=0)
+        return add_helper(node, "Gather", sums, ARRAY_0), add_helper(node, "Gather", sums, ARRAY_1)
 
-    far = np.array([2**62])
+    slice_end = np.array([2**62])
     first = offsets(begin)
-    last: tuple[Value | Array, Value | Array] = (far, far) if end is None else offsets(end)
+    last: tuple[Value | Array, Value | Array] = (slice_end, slice_end) if end is None else offsets(end)
     return (
-        helper(node, "Slice", data, first[1], last[1], FIRST),
-        helper(node, "Slice", dims, first[0], last[0], FIRST),
-        helper(node, "Slice", rows, begin, far if end is None else end, FIRST),
+        add_helper(node, "Slice", data, first[1], last[1], ARRAY_0),
+        add_helper(node, "Slice", dims, first[0], last[0], ARRAY_0),
+        add_helper(node, "Slice", rows, begin, slice_end if end is None else end, ARRAY_0),
     )
 
 
-def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts: Packed) -> SequenceValue:
+def _concat_packed(
+    builder: Builder, node: NodeRecipe, sequence: SequenceValue, *packed_sequences: Packed
+) -> SequenceValue:
     """Concatenate packed sequences, whose tensors have the same rank as those in `sequence`."""
-    data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
-    made = SequenceValue(sequence.dtype, None, (data, dims, rows))
-    made.rank = sequence.rank
-    return made
+    data, dims, rows = (
+        builder.add_helper(node, "Concat", *fields, axis=0) for fields in zip(*packed_sequences, strict=True)
+    )
+    joined_sequence = SequenceValue(sequence.dtype, None, (data, dims, rows))
+    joined_sequence.rank = sequence.rank
+    return joined_sequence
 
 
-def _ranked(builder: Builder, value: Value, rank: int | None) -> Value:
+def _with_rank_hint(builder: Builder, value: Value, rank: int | None) -> Value:
     """Return the value, after passing its rank to the graph as a hint."""
     if rank is not None:
         builder.graph.expect(value, [None] * rank)
     return value
 
 
-def _keep(builder: Builder, node: NodeRecipe, value: Any) -> None:
+def _set_output(builder: Builder, node: NodeRecipe, value: Any) -> None:
     builder.values[node.outputs[0]] = value
 
 
 # ---- sequences
 
 
-def _empty(builder: Builder, node: NodeRecipe) -> None:
+def _sequence_empty(builder: Builder, node: NodeRecipe) -> None:
     dtype = node.attributes.get("dtype")
     if not isinstance(dtype, str):
         raise graph_error("node", node.name, f"expected an element type as 'dtype', given {dtype!r}")
-    _keep(builder, node, SequenceValue(dtype, []))
+    _set_output(builder, node, SequenceValue(dtype, []))
 
 
-def _construct(builder: Builder, node: NodeRecipe) -> None:
+def _sequence_construct(builder: Builder, node: NodeRecipe) -> None:
     items = [builder.tensor(name) for name in node.inputs]
-    _keep(builder, node, SequenceValue(items[0].dtype, items))
+    _set_output(builder, node, SequenceValue(items[0].dtype, items))
 
 
-def _insert(builder: Builder, node: NodeRecipe) -> None:
-    sequence, item = _sequence(builder, node), builder.tensor(node.inputs[1])
+def _sequence_insert(builder: Builder, node: NodeRecipe) -> None:
+    sequence, item = _get_sequence(builder, node), builder.tensor(node.inputs[1])
     if item.dtype != sequence.dtype:
         raise graph_error("node", node.name, f"expected a tensor of {sequence.dtype}, given one of {item.dtype}")
-    at = _integer(builder, node, node.inputs[2]) if len(node.inputs) > 2 else None
-    if sequence.items is not None and (at is None or isinstance(at, int)):
+    list_index = _get_integer(builder, node, node.inputs[2]) if len(node.inputs) > 2 else None
+    if sequence.items is not None and (list_index is None or isinstance(list_index, int)):
         count = len(sequence.items)
-        place = count if at is None else at
-        if not -count <= place <= count:
-            raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {place}")
-        place += count if place < 0 else 0
-        _keep(builder, node, SequenceValue(sequence.dtype, [*sequence.items[:place], item, *sequence.items[place:]]))
+        insert_index = count if list_index is None else list_index
+        if not -count <= insert_index <= count:
+            raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {insert_index}")
+        insert_index += count if insert_index < 0 else 0
+        _set_output(
+            builder,
+            node,
+            SequenceValue(sequence.dtype, [*sequence.items[:insert_index], item, *sequence.items[insert_index:]]),
+        )
         return
-    packed, one = sequence.packed(builder, node), packed_item(builder, node, item)
-    parts = [packed, one]
-    if at is not None:
-        begin = _from_the_start(builder, node, at, packed, past=True)
-        before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, begin, None)
-        parts = [before, one, after]
-    made = _joined(builder, node, sequence, *parts)
-    made.rank = sequence.rank if sequence.rank == rank_of(item) else None
-    _keep(builder, node, made)
+    packed, packed_one = sequence.packed(builder, node), pack_tensor(builder, node, item)
+    packed_parts = [packed, packed_one]
+    if list_index is not None:
+        begin = _normalize_index(builder, node, list_index, packed, past=True)
+        before, after = (
+            _slice_packed(builder, node, packed, ARRAY_0, begin),
+            _slice_packed(builder, node, packed, begin, None),
+        )
+        packed_parts = [before, packed_one, after]
+    joined_sequence = _concat_packed(builder, node, sequence, *packed_parts)
+    joined_sequence.rank = sequence.rank if sequence.rank == get_rank(item) else None
+    _set_output(builder, node, joined_sequence)
 
 
-def _erase(builder: Builder, node: NodeRecipe) -> None:
-    sequence = _sequence(builder, node)
-    at = _integer(builder, node, node.inputs[1]) if len(node.inputs) > 1 else -1
-    if sequence.items is not None and isinstance(at, int):
+def _sequence_erase(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _get_sequence(builder, node)
+    list_index = _get_integer(builder, node, node.inputs[1]) if len(node.inputs) > 1 else -1
+    if sequence.items is not None and isinstance(list_index, int):
         items = list(sequence.items)
-        _checked_index(node, at, len(items))
-        del items[at]
-        _keep(builder, node, SequenceValue(sequence.dtype, items))
+        _check_index(node, list_index, len(items))
+        del items[list_index]
+        _set_output(builder, node, SequenceValue(sequence.dtype, items))
         return
     packed = sequence.packed(builder, node)
-    begin = _from_the_start(builder, node, at, packed)
-    end = builder.helper(node, "Add", begin, SINGLE)
-    before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, end, None)
-    _keep(builder, node, _joined(builder, node, sequence, before, after))
+    begin = _normalize_index(builder, node, list_index, packed)
+    end = builder.add_helper(node, "Add", begin, ARRAY_1)
+    before, after = (
+        _slice_packed(builder, node, packed, ARRAY_0, begin),
+        _slice_packed(builder, node, packed, end, None),
+    )
+    _set_output(builder, node, _concat_packed(builder, node, sequence, before, after))
 
 
-def _checked_index(node: NodeRecipe, index: int, count: int) -> None:
+def _check_index(node: NodeRecipe, index: int, count: int) -> None:
     if not -count <= index < count:
         raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {index}")
 
 
-def _at(builder: Builder, node: NodeRecipe) -> None:
-    sequence, at = _sequence(builder, node), _integer(builder, node, node.inputs[1])
-    if sequence.items is not None and isinstance(at, int):
-        _checked_index(node, at, len(sequence.items))
-        _keep(builder, node, sequence.items[at])
+def _sequence_at(builder: Builder, node: NodeRecipe) -> None:
+    sequence, list_index = _get_sequence(builder, node), _get_integer(builder, node, node.inputs[1])
+    if sequence.items is not None and isinstance(list_index, int):
+        _check_index(node, list_index, len(sequence.items))
+        _set_output(builder, node, sequence.items[list_index])
         return
     packed = sequence.packed(builder, node)
-    begin = _from_the_start(builder, node, at, packed)
-    data, dims, _ = _segment(builder, node, packed, begin, builder.helper(node, "Add", begin, SINGLE))
-    made = builder.helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
-    builder.keep(node.outputs, (_ranked(builder, made, sequence.rank),))
+    begin = _normalize_index(builder, node, list_index, packed)
+    data, dims, _ = _slice_packed(builder, node, packed, begin, builder.add_helper(node, "Add", begin, ARRAY_1))
+    result = builder.add_helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
+    builder.set_values(node.outputs, (_with_rank_hint(builder, result, sequence.rank),))
 
 
-def _count(builder: Builder, node: NodeRecipe) -> None:
-    sequence = _sequence(builder, node)
+def _sequence_length(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _get_sequence(builder, node)
     if sequence.items is not None:
-        _constant(builder, node, np.array(len(sequence.items)))
+        _set_constant_output(builder, node, np.array(len(sequence.items)))
         return
-    length = _length(builder, node, sequence.packed(builder, node))
-    builder.keep(node.outputs, (builder.helper(node, "Reshape", length, SCALAR, output=node.outputs[0]),))
+    length = _get_length(builder, node, sequence.packed(builder, node))
+    builder.set_values(node.outputs, (builder.add_helper(node, "Reshape", length, SCALAR, output=node.outputs[0]),))
 
 
-def _constant(builder: Builder, node: NodeRecipe, array: Array) -> None:
+def _set_constant_output(builder: Builder, node: NodeRecipe, array: Array) -> None:
     """Make an array the output of a node."""
     name = node.outputs[0]
     recipe = ConstantRecipe(name, str(array.dtype), list(array.shape), array.tobytes())
     builder.constants = {**builder.constants, name: recipe}
 
 
-def _concat(builder: Builder, node: NodeRecipe) -> None:
-    sequence = _sequence(builder, node)
+def _concat_from_sequence(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _get_sequence(builder, node)
     axis, new = node.attributes.get("axis"), node.attributes.get("new_axis", 0) == 1
     if not isinstance(axis, int):
         raise graph_error("node", node.name, f"expected an integer as 'axis', given {axis!r}")
-    helper = builder.helper
+    add_helper = builder.add_helper
     if sequence.items is not None:
-        items = [helper(node, "Unsqueeze", item, np.array([axis])) if new else item for item in sequence.items]
-        builder.keep(node.outputs, (helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
+        items = [add_helper(node, "Unsqueeze", item, np.array([axis])) if new else item for item in sequence.items]
+        builder.set_values(node.outputs, (add_helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
         return
     packed = sequence.packed(builder, node)
     rank = None if sequence.rank is None else sequence.rank + new
     if axis != 0:
-        _keep(builder, node, _ranked(builder, _concat_inside(builder, node, packed, axis, new), rank))
+        _set_output(
+            builder, node, _with_rank_hint(builder, _concat_packed_on_axis(builder, node, packed, axis, new), rank)
+        )
         return
     data, dims, _ = packed
-    count = _length(builder, node, packed)
-    table = helper(node, "Reshape", dims, helper(node, "Concat", count, FLAT, axis=0))
+    count = _get_length(builder, node, packed)
+    table = add_helper(node, "Reshape", dims, add_helper(node, "Concat", count, ARRAY_MINUS_1, axis=0))
     if new:
-        shape = helper(node, "Concat", count, helper(node, "ReduceMax", table, FIRST, keepdims=0), axis=0)
+        shape = add_helper(node, "Concat", count, add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0), axis=0)
     else:
-        total = helper(node, "Gather", helper(node, "ReduceSum", table, FIRST, keepdims=0), FIRST)
-        rest = helper(node, "Slice", helper(node, "ReduceMax", table, FIRST, keepdims=0), SINGLE, np.array([2**31]))
-        shape = helper(node, "Concat", total, rest, axis=0)
+        total = add_helper(node, "Gather", add_helper(node, "ReduceSum", table, ARRAY_0, keepdims=0), ARRAY_0)
+        rest = add_helper(
+            node, "Slice", add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0), ARRAY_1, np.array([2**31])
+        )
+        shape = add_helper(node, "Concat", total, rest, axis=0)
     # Reshape rejects tensors of unequal sizes: there are too few elements.
-    made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
-    builder.keep(node.outputs, (_ranked(builder, made, rank),))
+    result = add_helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
+    builder.set_values(node.outputs, (_with_rank_hint(builder, result, rank),))
 
 
-def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
+def _concat_packed_on_axis(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
     """Concatenate a packed sequence along an axis other than the first, for any number of tensors of any rank.
 
     A row of the result holds one contiguous run of each tensor.
     """
-    helper = builder.helper
+    add_helper = builder.add_helper
     data, dims, _ = packed
-    count, far = _length(builder, node, packed), np.array([2**31])
-    table = helper(node, "Reshape", dims, helper(node, "Concat", count, FLAT, axis=0))
-    cut = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else far
-    past = cut if new else np.array([axis + 1]) if axis != -1 else far
-    stretches = helper(node, "ReduceProd", helper(node, "Slice", table, cut, far, SINGLE), SINGLE, keepdims=0)
-    shape = helper(node, "ReduceMax", table, FIRST, keepdims=0)
-    outer, inner = helper(node, "Slice", shape, FIRST, cut, FIRST), helper(node, "Slice", shape, past, far, FIRST)
-    rows = helper(node, "ReduceProd", outer, FIRST, keepdims=0)
-    ends = helper(node, "CumSum", stretches, np.array(0))
-    begins = helper(node, "Sub", ends, stretches)
-    columns = helper(node, "ReduceSum", stretches, FIRST, keepdims=0)
-    place = helper(node, "Range", np.array(0), columns, np.array(1))
-    passed = helper(node, "GreaterOrEqual", helper(node, "Unsqueeze", place, SINGLE), ends)
-    which = helper(node, "ReduceSum", helper(node, "Cast", passed, to=7), SINGLE, keepdims=0)
-    # Offset of a tensor's elements in `data`, minus the offset of its run in a row.
-    moved = helper(node, "Sub", helper(node, "Mul", begins, rows), begins)
-    first = helper(node, "Add", helper(node, "Gather", moved, which), place)
-    row = helper(node, "Unsqueeze", helper(node, "Range", np.array(0), rows, np.array(1)), SINGLE)
-    places = helper(node, "Add", helper(node, "Mul", row, helper(node, "Gather", stretches, which)), first)
-    # Reshape rejects tensors of unequal sizes: there are too few elements.
-    whole = helper(
-        node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1
+    count, slice_end = _get_length(builder, node, packed), np.array([2**31])
+    table = add_helper(node, "Reshape", dims, add_helper(node, "Concat", count, ARRAY_MINUS_1, axis=0))
+    axis_begin = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else slice_end
+    after_axis = axis_begin if new else np.array([axis + 1]) if axis != -1 else slice_end
+    run_lengths = add_helper(
+        node, "ReduceProd", add_helper(node, "Slice", table, axis_begin, slice_end, ARRAY_1), ARRAY_1, keepdims=0
     )
-    joined = count
+    shape = add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0)
+    outer, inner = (
+        add_helper(node, "Slice", shape, ARRAY_0, axis_begin, ARRAY_0),
+        add_helper(node, "Slice", shape, after_axis, slice_end, ARRAY_0),
+    )
+    rows = add_helper(node, "ReduceProd", outer, ARRAY_0, keepdims=0)
+    ends = add_helper(node, "CumSum", run_lengths, np.array(0))
+    begins = add_helper(node, "Sub", ends, run_lengths)
+    columns = add_helper(node, "ReduceSum", run_lengths, ARRAY_0, keepdims=0)
+    column_index = add_helper(node, "Range", np.array(0), columns, np.array(1))
+    is_past_end = add_helper(node, "GreaterOrEqual", add_helper(node, "Unsqueeze", column_index, ARRAY_1), ends)
+    tensor_index = add_helper(node, "ReduceSum", add_helper(node, "Cast", is_past_end, to=7), ARRAY_1, keepdims=0)
+    # Offset of a tensor's elements in `data`, minus the offset of its run in a row.
+    offset_shift = add_helper(node, "Sub", add_helper(node, "Mul", begins, rows), begins)
+    first = add_helper(node, "Add", add_helper(node, "Gather", offset_shift, tensor_index), column_index)
+    row = add_helper(node, "Unsqueeze", add_helper(node, "Range", np.array(0), rows, np.array(1)), ARRAY_1)
+    source_indices = add_helper(
+        node, "Add", add_helper(node, "Mul", row, add_helper(node, "Gather", run_lengths, tensor_index)), first
+    )
+    # Reshape rejects tensors of unequal sizes: there are too few elements.
+    flat_data = add_helper(
+        node, "Reshape", data, add_helper(node, "Reshape", add_helper(node, "Mul", rows, columns), ARRAY_1), allowzero=1
+    )
+    joined_size = count
     if not new:
-        joined = helper(node, "ReduceSum", helper(node, "Slice", table, cut, past, SINGLE), FIRST, keepdims=0)
-    target = helper(node, "Concat", outer, joined, inner, axis=0)
-    found = helper(node, "Gather", whole, places)
-    made: Value = helper(node, "Reshape", found, target, output=node.outputs[0], allowzero=1)
-    return made
+        joined_size = add_helper(
+            node, "ReduceSum", add_helper(node, "Slice", table, axis_begin, after_axis, ARRAY_1), ARRAY_0, keepdims=0
+        )
+    target = add_helper(node, "Concat", outer, joined_size, inner, axis=0)
+    gathered = add_helper(node, "Gather", flat_data, source_indices)
+    result: Value = add_helper(node, "Reshape", gathered, target, output=node.outputs[0], allowzero=1)
+    return result
 
 
-def _split(builder: Builder, node: NodeRecipe) -> None:
+def _split_to_sequence(builder: Builder, node: NodeRecipe) -> None:
     x = builder.tensor(node.inputs[0])
     axis = node.attributes.get("axis", 0)
     split = node.inputs[1] if len(node.inputs) > 1 else ""
-    keeps = node.attributes.get("keepdims", 1) != 0 or bool(split)
+    keeps_axis = node.attributes.get("keepdims", 1) != 0 or bool(split)
     if not isinstance(axis, int):
         raise graph_error("node", node.name, f"expected an integer as 'axis', given {axis!r}")
     size = x.shape[axis] if x.shape is not None else None
@@ -273,35 +309,35 @@ def _split(builder: Builder, node: NodeRecipe) -> None:
     elif sizes is not None and sizes.ndim == 1:
         count = sizes.size
     elif sizes is not None and size is not None:
-        part = max(int(sizes), 1)
-        count = -(-size // part)
-        if count > _MOST_PARTS:
+        chunk_size = max(int(sizes), 1)
+        count = -(-size // chunk_size)
+        if count > _MAX_CHUNKS:
             count = None
         else:
-            sizes = np.array([min(part, size - first) for first in range(0, size, part)], np.int64)
-    if count is not None and count > _MOST_PARTS:
-        raise builder.refuse(node, f"{count} parts of sizes of their own; there can be {_MOST_PARTS}")
+            sizes = np.array([min(chunk_size, size - first) for first in range(0, size, chunk_size)], np.int64)
+    if count is not None and count > _MAX_CHUNKS:
+        raise builder.reject(node, f"{count} parts of sizes of their own; there can be {_MAX_CHUNKS}")
     if count is None:
         if lengths is not None and lengths.shape != ():
-            raise builder.refuse(node, "a number of parts that is known only when it runs")
-        _split_in_a_loop(builder, node, axis, keeps)
+            raise builder.reject(node, "a number of parts that is known only when it runs")
+        _split_with_loop(builder, node, axis, keeps_axis)
         return
     if count == 0:
-        _keep(builder, node, SequenceValue(x.dtype, []))
+        _set_output(builder, node, SequenceValue(x.dtype, []))
         return
-    sizes_of_parts = lengths if sizes is None else sizes.astype(np.int64)
-    label = builder.helper_name(node, "Split")
-    items = builder.graph.add("Split", x, sizes_of_parts, outputs=count, name=label, axis=axis)
-    parts = list(items) if isinstance(items, tuple) else [items]
-    if not keeps:
-        parts = [builder.helper(node, "Squeeze", part, np.array([axis])) for part in parts]
-    _keep(builder, node, SequenceValue(x.dtype, parts))
+    chunk_sizes = lengths if sizes is None else sizes.astype(np.int64)
+    label = builder.make_helper_name(node, "Split")
+    items = builder.graph.add("Split", x, chunk_sizes, outputs=count, name=label, axis=axis)
+    chunks = list(items) if isinstance(items, tuple) else [items]
+    if not keeps_axis:
+        chunks = [builder.add_helper(node, "Squeeze", chunk_size, np.array([axis])) for chunk_size in chunks]
+    _set_output(builder, node, SequenceValue(x.dtype, chunks))
 
 
 # ---- in loops
 
 
-def _named(node: NodeRecipe, name: str) -> str:
+def _make_inner_name(node: NodeRecipe, name: str) -> str:
     return f"{node.name}/{name}"
 
 
@@ -309,65 +345,67 @@ def _integer_constant(name: str, *values: int) -> ConstantRecipe:
     return ConstantRecipe(name, "int64", [len(values)], np.array(values, np.int64).tobytes())
 
 
-class _Turn(NamedTuple):
-    """The body of a generated loop: its nodes read the iteration number as "<node>/number"; `given` maps the values
+class _LoopBody(NamedTuple):
+    """The body of a generated loop: its nodes read the iteration number as "<node>/number"; `collected_dtypes` maps the values
     that the sequences collect to their dtypes.
     """
 
     nodes: list[NodeRecipe]
-    given: dict[str, str]
+    collected_dtypes: dict[str, str]
     constants: dict[str, ConstantRecipe]
     captured: list[str]
 
 
-def _loop(builder: Builder, node: NodeRecipe, count: Value, turn: _Turn) -> None:
+def _add_collecting_loop(builder: Builder, node: NodeRecipe, count: Value, loop_body: _LoopBody) -> None:
     """Add a Loop of `count` iterations that collects a sequence for each output."""
     names = list(node.outputs)
-    states = [_named(node, f"made{j}") for j in range(len(names))]
+    states = [_make_inner_name(node, f"made{j}") for j in range(len(names))]
     insertions = [
         NodeRecipe("SequenceInsert", f"{node.name}/insert{j}", [state, source], [f"{state}.next"], {})
-        for j, (state, source) in enumerate(zip(states, turn.given, strict=True))
+        for j, (state, source) in enumerate(zip(states, loop_body.collected_dtypes, strict=True))
     ]
-    dtypes = list(turn.given.values())
+    dtypes = list(loop_body.collected_dtypes.values())
     body = Recipe(
         node.name,
         [
-            InputRecipe(_named(node, "number"), "int64", [], []),
-            InputRecipe(_named(node, "go on"), "bool", [], []),
+            InputRecipe(_make_inner_name(node, "number"), "int64", [], []),
+            InputRecipe(_make_inner_name(node, "go on"), "bool", [], []),
             *(InputRecipe(state, f"sequence({dtype})", None, []) for state, dtype in zip(states, dtypes, strict=True)),
         ],
-        turn.constants,
-        [*turn.nodes, *insertions],
+        loop_body.constants,
+        [*loop_body.nodes, *insertions],
         [
-            InputRecipe(_named(node, "go on"), "bool", [], []),
+            InputRecipe(_make_inner_name(node, "go on"), "bool", [], []),
             *(
                 InputRecipe(f"{state}.next", f"sequence({dtype})", None, [])
                 for state, dtype in zip(states, dtypes, strict=True)
             ),
         ],
         [],
-        turn.captured,
+        loop_body.captured,
     )
     for state, dtype in zip(states, dtypes, strict=True):
         builder.values[f"{state}.first"] = SequenceValue(dtype, [])
-    builder.values[_named(node, "count")] = count
-    inputs = [_named(node, "count"), "", *(f"{state}.first" for state in states)]
+    builder.values[_make_inner_name(node, "count")] = count
+    inputs = [_make_inner_name(node, "count"), "", *(f"{state}.first" for state in states)]
     builder.add_node(NodeRecipe("Loop", node.name, inputs, names, {"body": body}))
 
 
-def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool) -> None:
+def _split_with_loop(builder: Builder, node: NodeRecipe, axis: int, keeps_axis: bool) -> None:
     """Translate SplitToSequence to a Loop: equal chunks, if the size or the axis length is known only at run time."""
-    helper = builder.helper
+    add_helper = builder.add_helper
     x = builder.tensor(node.inputs[0])
     split = node.inputs[1] if len(node.inputs) > 1 else ""
     size: Value | Array = np.array([1])
     if split:
-        size = helper(node, "Reshape", helper(node, "Cast", builder.tensor(split), to=7), SINGLE)
-    length = helper(node, "Gather", helper(node, "Shape", x), np.array([axis]))
-    rest = helper(node, "Sub", size, SINGLE)
-    builder.values[_named(node, "size")] = size if not isinstance(size, np.ndarray) else builder.graph.constant(size)
-    count = helper(node, "Div", helper(node, "Add", length, rest), size)
-    name = functools.partial(_named, node)
+        size = add_helper(node, "Reshape", add_helper(node, "Cast", builder.tensor(split), to=7), ARRAY_1)
+    length = add_helper(node, "Gather", add_helper(node, "Shape", x), np.array([axis]))
+    rest = add_helper(node, "Sub", size, ARRAY_1)
+    builder.values[_make_inner_name(node, "size")] = (
+        size if not isinstance(size, np.ndarray) else builder.graph.constant(size)
+    )
+    count = add_helper(node, "Div", add_helper(node, "Add", length, rest), size)
+    name = functools.partial(_make_inner_name, node)
     nodes = [
         NodeRecipe("Reshape", name("row"), [name("number"), name("one")], [name("n")], {}),
         NodeRecipe("Mul", name("mul"), [name("n"), name("size")], [name("begin")], {}),
@@ -376,50 +414,61 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
             "Slice", name("slice"), [node.inputs[0], name("begin"), name("end"), name("axis")], [name("part")], {}
         ),
     ]
-    if not keeps:
+    if not keeps_axis:
         nodes.append(NodeRecipe("Squeeze", name("squeeze"), [name("part"), name("axis")], [name("item")], {}))
     constants = {name("one"): _integer_constant(name("one"), 1), name("axis"): _integer_constant(name("axis"), axis)}
-    given = {name("part" if keeps else "item"): x.dtype}
-    _loop(builder, node, count, _Turn(nodes, given, constants, [node.inputs[0], name("size")]))
-    made = builder.values[node.outputs[0]]
-    if isinstance(made, SequenceValue) and x.shape is not None:
-        made.rank = len(x.shape) - (0 if keeps else 1)
+    collected_dtypes = {name("part" if keeps_axis else "item"): x.dtype}
+    _add_collecting_loop(
+        builder, node, count, _LoopBody(nodes, collected_dtypes, constants, [node.inputs[0], name("size")])
+    )
+    split_sequence = builder.values[node.outputs[0]]
+    if isinstance(split_sequence, SequenceValue) and x.shape is not None:
+        split_sequence.rank = len(x.shape) - (0 if keeps_axis else 1)
 
 
-def _map(builder: Builder, node: NodeRecipe) -> None:
+def _sequence_map(builder: Builder, node: NodeRecipe) -> None:
     """Translate SequenceMap to a Loop whose body reads one tensor from each sequence."""
     body = node.attributes.get("body")
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")
     for value in (*body.inputs, *body.outputs):
-        if Kind.of(value.dtype).compound:
+        if ValueKind.parse(value.dtype).is_compound:
             expected = f"'{value.name}' of its body to be a tensor, given {value.dtype}"
             raise graph_error("node", node.name, f"expected {expected}")
-    first = _sequence(builder, node)
-    takes = []
+    first = _get_sequence(builder, node)
+    input_nodes = []
     for name, value in zip(node.inputs, body.inputs, strict=True):
-        whole = isinstance(builder.operand(name), SequenceValue)
-        inputs = [name, _named(node, "number")] if whole else [name]
-        takes.append(
+        is_sequence = isinstance(builder.require_value(name), SequenceValue)
+        inputs = [name, _make_inner_name(node, "number")] if is_sequence else [name]
+        input_nodes.append(
             NodeRecipe(
-                "SequenceAt" if whole else "Identity", _named(node, f"take {value.name}"), inputs, [value.name], {}
+                "SequenceAt" if is_sequence else "Identity",
+                _make_inner_name(node, f"take {value.name}"),
+                inputs,
+                [value.name],
+                {},
             )
         )
-    given: dict[str, str] = {}
-    gives = []
+    collected_dtypes: dict[str, str] = {}
+    output_nodes = []
     for output in body.outputs[: len(node.outputs)]:
-        name = _named(node, f"give{len(given)}")
-        gives.append(NodeRecipe("Identity", name, [output.name], [name], {}))
-        given[name] = output.dtype
-    if "" in given.values():
-        raise builder.refuse(node, "a body that does not declare the element types of its outputs")
+        name = _make_inner_name(node, f"give{len(collected_dtypes)}")
+        output_nodes.append(NodeRecipe("Identity", name, [output.name], [name], {}))
+        collected_dtypes[name] = output.dtype
+    if "" in collected_dtypes.values():
+        raise builder.reject(node, "a body that does not declare the element types of its outputs")
     count: Any
     if first.items is not None:
         count = builder.graph.constant(np.array([len(first.items)], np.int64))
     else:
-        count = _length(builder, node, first.packed(builder, node))
+        count = _get_length(builder, node, first.packed(builder, node))
     captured = list(dict.fromkeys([*node.inputs, *body.captured]))
-    _loop(builder, node, count, _Turn([*takes, *body.nodes, *gives], given, body.constants, captured))
+    _add_collecting_loop(
+        builder,
+        node,
+        count,
+        _LoopBody([*input_nodes, *body.nodes, *output_nodes], collected_dtypes, body.constants, captured),
+    )
 
 
 # ---- optional values
@@ -427,49 +476,49 @@ def _map(builder: Builder, node: NodeRecipe) -> None:
 
 def _optional(builder: Builder, node: NodeRecipe) -> None:
     if node.inputs:
-        value = builder.operand(node.inputs[0])
+        value = builder.require_value(node.inputs[0])
         if isinstance(value, OptionalValue):
             raise graph_error("node", node.name, "expected a tensor or a sequence, given an optional value")
-        kind = Kind(value.dtype, isinstance(value, SequenceValue), True)
-        _keep(builder, node, OptionalValue(kind, True, value))
+        kind = ValueKind(value.dtype, isinstance(value, SequenceValue), True)
+        _set_output(builder, node, OptionalValue(kind, True, value))
         return
-    given = node.attributes.get("type")
-    if not isinstance(given, str):
+    type_text = node.attributes.get("type")
+    if not isinstance(type_text, str):
         raise graph_error("node", node.name, "expected an input or a type, given none")
-    _keep(builder, node, OptionalValue(Kind.of(given)._replace(optional=True), False, None))
+    _set_output(builder, node, OptionalValue(ValueKind.parse(type_text)._replace(optional=True), False, None))
 
 
-def _element(node: NodeRecipe, value: OptionalValue) -> Any:
+def _get_element(node: NodeRecipe, value: OptionalValue) -> Any:
     if value.element is None:
         raise graph_error("node", node.name, "expected a value, given an optional one that is empty")
     return value.element
 
 
-def _get(builder: Builder, node: NodeRecipe) -> None:
-    value = builder.operand(node.inputs[0])
-    _keep(builder, node, _element(node, value) if isinstance(value, OptionalValue) else value)
+def _optional_get_element(builder: Builder, node: NodeRecipe) -> None:
+    value = builder.require_value(node.inputs[0])
+    _set_output(builder, node, _get_element(node, value) if isinstance(value, OptionalValue) else value)
 
 
-def _has(builder: Builder, node: NodeRecipe) -> None:
-    value = builder.operand(node.inputs[0]) if node.inputs else None
-    has = value.has if isinstance(value, OptionalValue) else value is not None
-    if isinstance(has, bool):
-        _constant(builder, node, np.array(has))
+def _optional_has_element(builder: Builder, node: NodeRecipe) -> None:
+    value = builder.require_value(node.inputs[0]) if node.inputs else None
+    is_present = value.is_present if isinstance(value, OptionalValue) else value is not None
+    if isinstance(is_present, bool):
+        _set_constant_output(builder, node, np.array(is_present))
         return
-    builder.keep(node.outputs, (builder.helper(node, "Reshape", has, SCALAR, output=node.outputs[0]),))
+    builder.set_values(node.outputs, (builder.add_helper(node, "Reshape", is_present, SCALAR, output=node.outputs[0]),))
 
 
 SEQUENCE_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
-    "ConcatFromSequence": _concat,
+    "ConcatFromSequence": _concat_from_sequence,
     "Optional": _optional,
-    "OptionalGetElement": _get,
-    "OptionalHasElement": _has,
-    "SequenceAt": _at,
-    "SequenceConstruct": _construct,
-    "SequenceEmpty": _empty,
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
-    "SequenceLength": _count,
-    "SequenceMap": _map,
-    "SplitToSequence": _split,
+    "OptionalGetElement": _optional_get_element,
+    "OptionalHasElement": _optional_has_element,
+    "SequenceAt": _sequence_at,
+    "SequenceConstruct": _sequence_construct,
+    "SequenceEmpty": _sequence_empty,
+    "SequenceErase": _sequence_erase,
+    "SequenceInsert": _sequence_insert,
+    "SequenceLength": _sequence_length,
+    "SequenceMap": _sequence_map,
+    "SplitToSequence": _split_to_sequence,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from ...base.element_types import Bytes
 
 # (offset, magic bytes, file type)
-_HEADS = (
+_SIGNATURES = (
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them; tf2onnx makes an ONNX model of one"),
     (4, b"TFL3", "a TensorFlow Lite model; tf2onnx makes an ONNX model of one"),
@@ -33,7 +33,7 @@ class _Reader(io.RawIOBase):
 
     def __init__(self, data: Bytes) -> None:
         self._data = memoryview(data)
-        self._place = 0
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -42,35 +42,35 @@ class _Reader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
         if begin + offset < 0:
             raise ValueError(f"seek: expected a place from 0 on, given {begin + offset}")
-        self._place = begin + offset
-        return self._place
+        self._position = begin + offset
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        part = self._data[self._place : self._place + len(buffer)]
-        buffer[: len(part)] = part
-        self._place += len(part)
-        return len(part)
+        chunk = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(chunk)] = chunk
+        self._position += len(chunk)
+        return len(chunk)
 
 
-def kind_of(data: Bytes) -> str:
+def detect_file_type(data: Bytes) -> str:
     """Return a short description of the file type; "" if unknown."""
     head = bytes(data[:64])
     if not head:
         return "an empty file"
-    for place, mark, what in _HEADS:
-        if head[place : place + len(mark)] == mark:
-            return what
+    for position, magic, description in _SIGNATURES:
+        if head[position : position + len(magic)] == magic:
+            return description
     if head.startswith(b"PK\x03\x04"):
-        return _kind_of_archive(data)
+        return _detect_archive_type(data)
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < len(data):
         return "a safetensors file, which holds weights and no graph"
     return ""
 
 
-def _kind_of_archive(data: Bytes) -> str:
+def _detect_archive_type(data: Bytes) -> str:
     """Return a short description of a zip file, judged by its member names."""
     try:
         with zipfile.ZipFile(_Reader(data)) as archive:

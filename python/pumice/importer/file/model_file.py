@@ -21,38 +21,40 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
-OWN_FILE = "\0"  # external-data location that means the model file itself; no real file has such a name
-_MOST_PIPED = 1 << 31  # byte limit for pipes and other sources without a length: protobuf's maximum message size
-_CHUNK = 1 << 24
+MODEL_FILE_LOCATION = "\0"  # external-data location that means the model file itself; no real file has such a name
+_MAX_PIPE_BYTES = 1 << 31  # byte limit for pipes and other sources without a length: protobuf's maximum message size
+_CHUNK_BYTES = 1 << 24
 
 
-def reread(source: Source) -> Source:
+def make_rereadable(source: Source) -> Source:
     """Return the source in a re-readable form: for a file object, its remaining bytes.
 
     Raise TypeError for a text file object, GraphError for a device or an endless file.
     """
-    return _all_of(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
+    return _read_all(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
 
 
-def _all_of(file: BinaryIO, what: str) -> bytes:
+def _read_all(file: BinaryIO, source_name: str) -> bytes:
     """Read a file object to its end. Raise TypeError for text, GraphError for a device or endless data."""
-    if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
-        raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
+    if _has_file_mode(file, stat.S_ISCHR) or _has_file_mode(file, stat.S_ISBLK):
+        raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {source_name} of a device")
     chunks: list[bytes] = []
     length = 0
     while True:
-        chunk = file.read(_CHUNK)
+        chunk = file.read(_CHUNK_BYTES)
         if not isinstance(chunk, bytes):
             raise TypeError(f"a model's file object gives bytes, not {type(chunk).__name__}: open it with 'rb'")
         if not chunk:
             return b"".join(chunks)
         chunks.append(chunk)
         length += len(chunk)
-        if length > _MOST_PIPED and not _mode(file, stat.S_ISREG, otherwise=True):
-            raise graph_error("model", "model", f"expected at most {_MOST_PIPED} bytes from {what}, given more")
+        if length > _MAX_PIPE_BYTES and not _has_file_mode(file, stat.S_ISREG, otherwise=True):
+            raise graph_error(
+                "model", "model", f"expected at most {_MAX_PIPE_BYTES} bytes from {source_name}, given more"
+            )
 
 
-def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
+def _has_file_mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
     """Return whether a file object is an OS file of a kind; `otherwise` if it has no descriptor, such as an in-memory file."""
     try:
         return is_kind(os.fstat(file.fileno()).st_mode)
@@ -60,7 +62,7 @@ def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = Fals
         return otherwise
 
 
-def portable(source: Source) -> str | bytes:
+def make_portable(source: Source) -> str | bytes:
     """Return the source as an absolute path or bytes, readable by another process. Raise TypeError if it is not a model source."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fspath(source))
@@ -68,17 +70,17 @@ def portable(source: Source) -> str | bytes:
         return bytes(source)
     serialize = getattr(source, "SerializeToString", None)
     if serialize is None:
-        raise _no_source(source)
+        raise _make_source_error(source)
     return bytes(serialize())
 
 
-def _no_source(given: object) -> TypeError:
-    hint = getattr(given, "_no_source", "")  # set by classes that contain a model
-    told = f"not {type(given).__name__}{f': {hint}' if hint else ''}"
-    return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {told}")
+def _make_source_error(received: object) -> TypeError:
+    hint = getattr(received, "_no_source_hint", "")  # set by classes that contain a model
+    actual = f"not {type(received).__name__}{f': {hint}' if hint else ''}"
+    return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {actual}")
 
 
-def bytes_of(source: Source) -> int:
+def get_source_bytes(source: Source) -> int:
     """Return the model's size in bytes; 0 if unknown before reading it."""
     if isinstance(source, str | os.PathLike):
         try:
@@ -88,7 +90,7 @@ def bytes_of(source: Source) -> int:
     return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else 0
 
 
-def mapped(path: str | os.PathLike[str]) -> Bytes:
+def map_file(path: str | os.PathLike[str]) -> Bytes:
     """Return a file's bytes, memory-mapped; a pipe is read at once.
 
     Raise GraphError for a device or an endless pipe, OSError for an unreadable file.
@@ -99,15 +101,15 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
             return MappedFile(file.fileno(), os.fspath(path)).view()
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             raise graph_error("model", os.fspath(path), "expected a file or a pipe, given a device")
-        return _all_of(file, f"the pipe '{os.fspath(path)}'")
+        return _read_all(file, f"the pipe '{os.fspath(path)}'")
 
 
 def skeleton(data: Bytes) -> Bytes:
-    """Return the ModelProto with the data of large tensors moved to external data in OWN_FILE.
+    """Return the ModelProto with the data of large tensors moved to external data in MODEL_FILE_LOCATION.
 
     Bytes that are not a ModelProto are returned unchanged.
     """
-    small = _pumice.onnx_skeleton(data, OWN_FILE)
+    small = _pumice.onnx_skeleton(data, MODEL_FILE_LOCATION)
     return data if small is None else small
 
 
@@ -123,18 +125,18 @@ class ModelFile:
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
         self.is_cacheable = True  # whether the recipe depends only on the data that the cache key covers
-        self._beside: dict[str, Bytes] = {}
-        source = reread(source)
+        self._external_files: dict[str, Bytes] = {}
+        source = make_rereadable(source)
         if isinstance(source, str | os.PathLike):
             self.path = os.fspath(source)
             self.name = os.path.basename(self.path)
-            self.data = mapped(self.path)
+            self.data = map_file(self.path)
         elif isinstance(source, bytes | bytearray | memoryview):
             self.data = memoryview(source).cast("B") if source else b""
         elif hasattr(source, "SerializeToString") and hasattr(source, "graph"):
             self.proto = cast("ModelProto", source)
         else:
-            raise _no_source(source)
+            raise _make_source_error(source)
         self.folder = os.path.dirname(self.path) or os.curdir if folder is None and self.path else folder
 
     @functools.cached_property
@@ -142,25 +144,25 @@ class ModelFile:
         """The file's bytes without the data of large tensors; see skeleton()."""
         return skeleton(self.data or b"")
 
-    def beside(self, location: str, tensor: str) -> Bytes:
+    def read_external(self, location: str, tensor: str) -> Bytes:
         """Return the bytes of an external weights file. Raise GraphError if it is outside the model's folder."""
-        if location not in self._beside:
-            path = self.path_beside(location, tensor)
+        if location not in self._external_files:
+            path = self.get_external_path(location, tensor)
             try:
-                self._beside[location] = mapped(path)
+                self._external_files[location] = map_file(path)
             except OSError as error:
                 raise graph_error(
                     "tensor", tensor, f"expected its weights in the file '{path}', given {error}"
                 ) from None
-        return self._beside[location]
+        return self._external_files[location]
 
-    def path_beside(self, location: str, tensor: str) -> str:
+    def get_external_path(self, location: str, tensor: str) -> str:
         normal = os.path.normpath(location)
         if not location or os.path.isabs(normal) or normal.split(os.sep)[0] == os.pardir or "\0" in location:
             raise graph_error("tensor", tensor, f"expected a weight file in the model's own folder, given '{location}'")
         if self.folder is None:
-            given = "the model was not given as a path: give the folder of the file (folder=...)"
-            raise graph_error("tensor", tensor, f"its weights are in the file '{location}', but {given}")
+            received = "the model was not given as a path: give the folder of the file (folder=...)"
+            raise graph_error("tensor", tensor, f"its weights are in the file '{location}', but {received}")
         path = os.path.join(self.folder, normal)
         if not os.path.exists(path):
             raise graph_error("tensor", tensor, f"expected its weights in the file '{path}', given no such file")

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 def node_names(graph: GraphProto) -> list[str]:
     """Return a unique name for each node in a graph, for reports. Names in files may be missing or repeated."""
-    taken: set[str] = set()
+    used_names: set[str] = set()
     names = []
     for index, node in enumerate(graph.node):
-        given = name = node.name or f"{node.op_type}_{index}"
+        base_name = name = node.name or f"{node.op_type}_{index}"
         count = 1
-        while name in taken:
+        while name in used_names:
             count += 1
-            name = f"{given}#{count}"
-        taken.add(name)
+            name = f"{base_name}#{count}"
+        used_names.add(name)
         names.append(name)
     return names

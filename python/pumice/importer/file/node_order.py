@@ -8,64 +8,64 @@ from ...base.errors import graph_error
 from .recipe import NodeRecipe
 
 
-def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
+def sort_topologically(nodes: list[NodeRecipe], available: set[str]) -> list[NodeRecipe]:
     """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError if there is a cycle."""
-    makers = _makers(nodes, known)
-    waiting: list[int] = []  # number of unmet dependencies of each node
-    readers: dict[int, list[int]] = {}
+    producers = _find_producers(nodes, available)
+    num_pending: list[int] = []  # number of unmet dependencies of each node
+    consumers: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
-        needed = {_maker(makers, node, name) for name in node.reads if name and name not in known}
-        waiting.append(len(needed))
-        for maker in needed:
-            readers.setdefault(maker, []).append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]
+        dependencies = {_get_producer(producers, node, name) for name in node.reads if name and name not in available}
+        num_pending.append(len(dependencies))
+        for producer in dependencies:
+            consumers.setdefault(producer, []).append(index)
+    ready = [index for index, count in enumerate(num_pending) if count == 0]
     order = []
     while ready:
         index = heapq.heappop(ready)
         order.append(nodes[index])
-        for reader in readers.get(index, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
+        for consumer in consumers.get(index, ()):
+            num_pending[consumer] -= 1
+            if num_pending[consumer] == 0:
+                heapq.heappush(ready, consumer)
     if len(order) < len(nodes):
-        raise _cycle(nodes, makers, {index for index, count in enumerate(waiting) if count})
+        raise _make_cycle_error(nodes, producers, {index for index, count in enumerate(num_pending) if count})
     return order
 
 
-def _makers(nodes: list[NodeRecipe], known: set[str]) -> dict[str, int]:
-    makers: dict[str, int] = {}
+def _find_producers(nodes: list[NodeRecipe], available: set[str]) -> dict[str, int]:
+    producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.outputs):
-            if name in known:
+            if name in available:
                 raise graph_error("node", node.name, f"makes '{name}', which is an input or an initializer")
-            if name in makers:
-                first = nodes[makers[name]].name
+            if name in producers:
+                first = nodes[producers[name]].name
                 raise graph_error("node", node.name, f"makes '{name}', which node '{first}' makes too")
-            makers[name] = index
-    return makers
+            producers[name] = index
+    return producers
 
 
-def _maker(makers: dict[str, int], node: NodeRecipe, name: str) -> int:
-    if name not in makers:
+def _get_producer(producers: dict[str, int], node: NodeRecipe, name: str) -> int:
+    if name not in producers:
         expected = "the name of an input, an initializer or a node's output"
         raise graph_error("node", node.name, f"input: expected {expected}, given '{name}'")
-    return makers[name]
+    return producers[name]
 
 
-def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> Exception:
-    path = [min(stuck)]
+def _make_cycle_error(nodes: list[NodeRecipe], producers: dict[str, int], unresolved: set[int]) -> Exception:
+    path = [min(unresolved)]
     while path.count(path[-1]) == 1:
-        path.append(next(m for name in nodes[path[-1]].reads if (m := makers.get(name, -1)) in stuck))
+        path.append(next(m for name in nodes[path[-1]].reads if (m := producers.get(name, -1)) in unresolved))
     names = [nodes[index].name for index in path[path.index(path[-1]) :]]
     return graph_error("node", names[0], f"needs its own result: {' <- '.join(names)}")
 
 
-def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
+def keep_required_nodes(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
     """Return the nodes on which some output depends. `nodes` must be topologically sorted."""
-    wanted = set(outputs)
-    kept = []
+    required = set(outputs)
+    required_nodes = []
     for node in reversed(nodes):
-        if wanted.intersection(filter(None, node.outputs)):
-            kept.append(node)
-            wanted.update(node.reads)
-    return kept[::-1]
+        if required.intersection(filter(None, node.outputs)):
+            required_nodes.append(node)
+            required.update(node.reads)
+    return required_nodes[::-1]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
-from ...base.element_types import BITS, Bytes, array_of, byte_count, element_count
+from ...base.element_types import BITS, Bytes, array_from_bytes, byte_count, element_count
 from ...base.errors import graph_error
-from .model_file import OWN_FILE, ModelFile
-from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
+from .model_file import MODEL_FILE_LOCATION, ModelFile
+from .recipe import STRING, ConstantRecipe, NotExpressible, TensorLocation, pack_strings
 
-_MOST_ELEMENTS = 1 << 40  # exclusive upper limit for the size of an axis
-_MOST_DENSE_BYTES = 1 << 28  # limit for a densified sparse tensor: a few bytes in a file can request any size
-_MOST_AXES = 32  # maximum rank of a NumPy array
+_MAX_AXIS_SIZE = 1 << 40  # exclusive upper limit for the size of an axis
+_MAX_DENSE_BYTES = 1 << 28  # limit for a densified sparse tensor: a few bytes in a file can request any size
+_MAX_RANK = 32  # maximum rank of a NumPy array
 # ONNX names that are not simply the dtype in upper case.
-_NAMES = {
+_ONNX_TYPE_NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
     "float8_e8m0fnu": "FLOAT8E8M0",
@@ -23,7 +23,7 @@ _NAMES = {
 # ONNX data_type number -> dtype.
 DTYPES = {
     getattr(TensorProto, onnx_name): name
-    for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
+    for name, onnx_name in ((dtype, _ONNX_TYPE_NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
 DTYPES[TensorProto.STRING] = STRING
@@ -41,34 +41,40 @@ _FIELDS = {
 }
 
 
-def dtype_of(number: int) -> str:
+def get_dtype(number: int) -> str:
     """Return the dtype for an ONNX data_type number. Raise NotExpressible if it is unsupported."""
     if number in DTYPES:
         return DTYPES[number]
-    known = TensorProto.DataType.values()
-    raise NotExpressible(f"element type {TensorProto.DataType.Name(number).lower() if number in known else number}")
+    known_codes = TensorProto.DataType.values()
+    raise NotExpressible(
+        f"element type {TensorProto.DataType.Name(number).lower() if number in known_codes else number}"
+    )
 
 
-def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile) -> tuple[Bytes, Place | None]:
+def _raw_bytes(
+    tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile
+) -> tuple[Bytes, TensorLocation | None]:
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_bytes(tensor, byte_count(dtype, shape), file)
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    lanes = max(8 // BITS[dtype], 1)  # elements per entry of the field
-    expected = -(-element_count(shape) // lanes)
+    elements_per_entry = max(8 // BITS[dtype], 1)  # elements per entry of the field
+    expected = -(-element_count(shape) // elements_per_entry)
     values = getattr(tensor, field)
     if len(values) != expected:
         raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
-    wide = np.array(values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64")
-    return wide.astype(bits).tobytes(), None
+    entry_values = np.array(
+        values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64"
+    )
+    return entry_values.astype(bits).tobytes(), None
 
 
-def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
+def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, TensorLocation]:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    own = location == OWN_FILE and file.data is not None
-    data = file.data or b"" if own else file.beside(location, tensor.name)
+    is_in_model_file = location == MODEL_FILE_LOCATION and file.data is not None
+    data = file.data or b"" if is_in_model_file else file.read_external(location, tensor.name)
     try:
         offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
     except ValueError:
@@ -76,70 +82,72 @@ def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tupl
             "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
         ) from None
     if offset < 0 or length < 0 or offset + length > len(data):
-        given = f"a file of {len(data)} bytes"
+        received = f"a file of {len(data)} bytes"
         raise graph_error(
-            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
+            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {received}"
         )
-    return memoryview(data)[offset : offset + length], Place("" if own else location, offset)
+    return memoryview(data)[offset : offset + length], TensorLocation("" if is_in_model_file else location, offset)
 
 
-def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
-    given = tensor.string_data
-    if len(given) != element_count(shape):
+def _pack_tensor_strings(tensor: TensorProto, shape: list[int]) -> bytes:
+    received = tensor.string_data
+    if len(received) != element_count(shape):
         raise graph_error(
-            "tensor", tensor.name, f"expected {element_count(shape)} elements in string_data, given {len(given)}"
+            "tensor", tensor.name, f"expected {element_count(shape)} elements in string_data, given {len(received)}"
         )
     try:
-        return packed([text.decode() for text in given])
+        return pack_strings([text.decode() for text in received])
     except UnicodeDecodeError:
         raise graph_error("tensor", tensor.name, "expected strings of UTF-8, given others") from None
 
 
-def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
     """Convert a sparse tensor to a dense one. Indices are flat, or have one row per value.
 
     Raise GraphError for invalid shapes or indices, NotExpressible for strings, sub-byte types and too large tensors.
     """
-    values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
+    values, indices = make_constant(sparse.values, name, file), make_constant(sparse.indices, f"{name} (indices)", file)
     file.is_cacheable &= (
-        values.place is None and indices.place is None
+        values.tensor_location is None and indices.tensor_location is None
     )  # otherwise the recipe contains data that the cache key does not cover
     shape, count = list(sparse.dims), element_count(values.shape)
-    if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
+    if any(not 0 <= size < _MAX_AXIS_SIZE for size in shape) or len(values.shape) != 1:
         raise graph_error(
             "tensor", name, f"expected sizes from 0 to 2**40 and a row of values, given {shape}, {values.shape}"
         )
-    if values.dtype == STRING or BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MOST_DENSE_BYTES:
+    if values.dtype == STRING or BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MAX_DENSE_BYTES:
         raise NotExpressible(f"a sparse tensor of {values.dtype}{shape}")
     if indices.dtype != "int64" or indices.shape not in ([count], [count, len(shape)]):
         expected = f"int64[{count}] or int64[{count}, {len(shape)}]"
         raise graph_error("tensor", name, f"expected indices of {expected}, given {indices.dtype}{indices.shape}")
-    places = array_of(indices.raw, "int64", indices.shape).reshape(count, -1)
-    limits = np.array(shape if len(indices.shape) == 2 else [element_count(shape)], np.int64)
-    if ((places < 0) | (places >= limits)).any():
-        raise graph_error("tensor", name, f"expected indices below {limits.tolist()}, given others")
+    index_rows = array_from_bytes(indices.raw, "int64", indices.shape).reshape(count, -1)
+    index_limits = np.array(shape if len(indices.shape) == 2 else [element_count(shape)], np.int64)
+    if ((index_rows < 0) | (index_rows >= index_limits)).any():
+        raise graph_error("tensor", name, f"expected indices below {index_limits.tolist()}, given others")
     dense = np.zeros(element_count(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
-    flat = places[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(places.T), tuple(shape))
-    dense[flat] = np.frombuffer(values.raw, dense.dtype, count)
+    flat_indices = (
+        index_rows[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(index_rows.T), tuple(shape))
+    )
+    dense[flat_indices] = np.frombuffer(values.raw, dense.dtype, count)
     return ConstantRecipe(name, values.dtype, shape, dense.tobytes())
 
 
-def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+def make_constant(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
     """Convert a TensorProto to a ConstantRecipe; large data stays in its file.
 
     Raise GraphError if it is invalid, NotExpressible if its type, rank or form is unsupported.
     """
-    dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
+    dtype, shape = get_dtype(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
         raise NotExpressible("a tensor in segments")
-    if any(not 0 <= size < _MOST_ELEMENTS for size in shape):
+    if any(not 0 <= size < _MAX_AXIS_SIZE for size in shape):
         raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
-    if len(shape) > _MOST_AXES:
+    if len(shape) > _MAX_RANK:
         raise NotExpressible(f"a tensor of rank {len(shape)}")
     if dtype == STRING:
-        return ConstantRecipe(name, dtype, shape, _strings(tensor, shape))
-    raw, place = _raw_bytes(tensor, dtype, shape, file)
+        return ConstantRecipe(name, dtype, shape, _pack_tensor_strings(tensor, shape))
+    raw, tensor_location = _raw_bytes(tensor, dtype, shape, file)
     if len(raw) != byte_count(dtype, shape):
         expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
         raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
-    return ConstantRecipe(name, dtype, shape, raw, place)
+    return ConstantRecipe(name, dtype, shape, raw, tensor_location)

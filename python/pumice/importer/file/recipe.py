@@ -29,9 +29,9 @@ except ImportError:
 _Fields = TypeVar("_Fields", bound="Fields")
 
 
-def field_at(place: int) -> Any:
+def make_field(index: int) -> Any:
     """Return a descriptor for one tuple index: namedtuple's if available, which is twice as fast as a property."""
-    return property(itemgetter(place)) if _tuplegetter is None else _tuplegetter(place, None)
+    return property(itemgetter(index)) if _tuplegetter is None else _tuplegetter(index, None)
 
 
 class Fields(tuple[Any, ...]):
@@ -53,19 +53,19 @@ class Fields(tuple[Any, ...]):
         return f"{type(self).__name__}({', '.join(named)})"
 
 
-class Place(Fields):
+class TensorLocation(Fields):
     """The location of a tensor's bytes: offset in the model file (file "") or in an external file."""
 
     __slots__ = ()
     _fields = ("file", "offset")
-    file: str = field_at(0)
-    offset: int = field_at(1)
+    file: str = make_field(0)
+    offset: int = make_field(1)
 
     def __new__(
         cls,
         file: str,
         offset: int,
-    ) -> Place:
+    ) -> TensorLocation:
         return tuple.__new__(cls, (file, offset))
 
 
@@ -73,12 +73,12 @@ class ConstantRecipe(Fields):
     """A constant tensor in the file, with its bytes."""
 
     __slots__ = ()
-    _fields = ("name", "dtype", "shape", "raw", "place")
-    name: str = field_at(0)
-    dtype: str = field_at(1)
-    shape: list[int] = field_at(2)
-    raw: Bytes = field_at(3)
-    place: Place | None = field_at(4)
+    _fields = ("name", "dtype", "shape", "raw", "tensor_location")
+    name: str = make_field(0)
+    dtype: str = make_field(1)
+    shape: list[int] = make_field(2)
+    raw: Bytes = make_field(3)
+    tensor_location: TensorLocation | None = make_field(4)
 
     def __new__(
         cls,
@@ -86,9 +86,9 @@ class ConstantRecipe(Fields):
         dtype: str,
         shape: list[int],
         raw: Bytes,
-        place: Place | None = None,
+        tensor_location: TensorLocation | None = None,
     ) -> ConstantRecipe:
-        return tuple.__new__(cls, (name, dtype, shape, raw, place))
+        return tuple.__new__(cls, (name, dtype, shape, raw, tensor_location))
 
 
 Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | Recipe"
@@ -99,10 +99,10 @@ class InputRecipe(Fields):
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "dimension_names")
-    name: str = field_at(0)
-    dtype: str = field_at(1)
-    shape: Sizes = field_at(2)
-    dimension_names: list[str] = field_at(3)
+    name: str = make_field(0)
+    dtype: str = make_field(1)
+    shape: Sizes = make_field(2)
+    dimension_names: list[str] = make_field(3)
 
     def __new__(
         cls,
@@ -122,13 +122,13 @@ class NodeRecipe(Fields):
 
     __slots__ = ()
     _fields = ("op", "name", "inputs", "outputs", "attributes", "domain", "unsupported")
-    op: str = field_at(0)
-    name: str = field_at(1)
-    inputs: list[str] = field_at(2)
-    outputs: list[str] = field_at(3)
-    attributes: dict[str, Attribute] = field_at(4)
-    domain: str = field_at(5)
-    unsupported: str = field_at(6)
+    op: str = make_field(0)
+    name: str = make_field(1)
+    inputs: list[str] = make_field(2)
+    outputs: list[str] = make_field(3)
+    attributes: dict[str, Attribute] = make_field(4)
+    domain: str = make_field(5)
+    unsupported: str = make_field(6)
 
     def __new__(
         cls,
@@ -185,20 +185,20 @@ class Recipe(Fields):
         "plain",
         "warnings",
     )
-    name: str = field_at(0)
-    inputs: list[InputRecipe] = field_at(1)
-    constants: dict[str, ConstantRecipe] = field_at(2)
-    nodes: list[NodeRecipe] = field_at(3)
-    outputs: list[InputRecipe] = field_at(4)
-    unsupported: list[str] = field_at(5)
-    captured: Sequence[str] = field_at(6)
-    metadata: Mapping[str, str] = field_at(7)
-    overridable: Sequence[str] = field_at(8)
-    defaults: Mapping[str, ConstantRecipe] = field_at(9)
-    strings: Sequence[str] = field_at(10)
-    string_values: Sequence[str] = field_at(11)
-    plain: bool = field_at(12)
-    warnings: Sequence[str] = field_at(13)
+    name: str = make_field(0)
+    inputs: list[InputRecipe] = make_field(1)
+    constants: dict[str, ConstantRecipe] = make_field(2)
+    nodes: list[NodeRecipe] = make_field(3)
+    outputs: list[InputRecipe] = make_field(4)
+    unsupported: list[str] = make_field(5)
+    captured: Sequence[str] = make_field(6)
+    metadata: Mapping[str, str] = make_field(7)
+    overridable: Sequence[str] = make_field(8)
+    defaults: Mapping[str, ConstantRecipe] = make_field(9)
+    strings: Sequence[str] = make_field(10)
+    string_values: Sequence[str] = make_field(11)
+    plain: bool = make_field(12)
+    warnings: Sequence[str] = make_field(13)
 
     def __new__(
         cls,
@@ -244,14 +244,14 @@ class Recipe(Fields):
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the Recipe represents the entire model."""
         return not self.unsupported and all(
-            not node.unsupported and all(graph.complete for graph in node.subgraphs.values()) for node in self.nodes
+            not node.unsupported and all(graph.is_complete for graph in node.subgraphs.values()) for node in self.nodes
         )
 
 
-def number(node: NodeRecipe, name: str, default: float) -> float:
+def get_number(node: NodeRecipe, name: str, default: float) -> float:
     """Return a numeric attribute. Raise GraphError if it is anything else."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
@@ -259,7 +259,7 @@ def number(node: NodeRecipe, name: str, default: float) -> float:
     return value
 
 
-def integers(node: NodeRecipe, name: str) -> list[int] | None:
+def get_integers(node: NodeRecipe, name: str) -> list[int] | None:
     """Return an attribute that is a list of integers; None if absent. Raise GraphError if it is anything else."""
     value = node.attributes.get(name)
     if value is None:
@@ -269,7 +269,7 @@ def integers(node: NodeRecipe, name: str) -> list[int] | None:
     return [int(item) for item in value]
 
 
-def without_trailing_gaps(names: list[str]) -> list[str]:
+def strip_trailing_empty(names: list[str]) -> list[str]:
     """Drop trailing "" names."""
     end = len(names)
     while end and not names[end - 1]:
@@ -281,8 +281,8 @@ RANDOM_STATE = "pumice.random_state"  # uint32[4] input that the importer adds i
 STRING = "string"  # dtype of a ConstantRecipe that contains strings
 
 
-def packed(texts: Sequence[str]) -> bytes:
+def pack_strings(strings_to_pack: Sequence[str]) -> bytes:
     """Encode strings as the bytes of a ConstantRecipe."""
     import json
 
-    return json.dumps(list(texts)).encode()
+    return json.dumps(list(strings_to_pack)).encode()

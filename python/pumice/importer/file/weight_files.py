@@ -13,12 +13,12 @@ import pumice._pumice as _pumice
 
 from ..._pumice import sha256
 from ...base.errors import graph_error
-from .model_file import OWN_FILE, Folder, ModelFile, mapped
+from .model_file import MODEL_FILE_LOCATION, Folder, ModelFile, map_file
 
 # The beginning of an external tensor's "location" entry as protobuf libraries serialise it: the key, then the value's length.
-_ENTRY = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
-_KEY = b"location"
-_OTHER_FILE = "\1"  # replaces OWN_FILE in the skeleton, to detect whether a model uses that name itself
+_LOCATION_ENTRY = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
+_LOCATION_KEY = b"location"
+_OTHER_LOCATION = "\1"  # replaces MODEL_FILE_LOCATION in the skeleton, to detect whether a model uses that name itself
 
 
 class FileState(NamedTuple):
@@ -26,11 +26,11 @@ class FileState(NamedTuple):
 
     path: str
     size: int  # bytes; -1 if the file does not exist
-    changed: int  # mtime in nanoseconds
+    mtime: int  # mtime in nanoseconds
     inode: int
 
 
-def state_of_file(path: str) -> FileState:
+def get_file_state(path: str) -> FileState:
     """Return the state of a file, which need not exist."""
     try:
         status = os.stat(path)
@@ -45,23 +45,25 @@ def weight_locations(file: ModelFile, exact: bool = True) -> list[str]:
     exact=False: faster, without the onnx package; similar-looking text in the file may be included.
     """
     if file.data is None:
-        found = {location for _, location in external_tensors(file.proto)}
+        external = {location for _, location in external_tensors(file.proto)}
     else:
         skeleton = bytes(file.skeleton)
-        listed = [] if exact else list(_in_bytes(skeleton))
-        if exact or len(listed) != skeleton.count(_KEY):  # a name contains the key, or the field order differs
-            listed = [location for _, location in external_tensors(_parsed(skeleton))]
-        found = set(listed)
-    return sorted(found - {OWN_FILE})
+        locations_found = [] if exact else list(_scan_locations(skeleton))
+        if exact or len(locations_found) != skeleton.count(
+            _LOCATION_KEY
+        ):  # a name contains the key, or the field order differs
+            locations_found = [location for _, location in external_tensors(_parse_skeleton(skeleton))]
+        external = set(locations_found)
+    return sorted(external - {MODEL_FILE_LOCATION})
 
 
-def _in_bytes(skeleton: bytes) -> Iterator[str]:
-    for match in _ENTRY.finditer(skeleton):
+def _scan_locations(skeleton: bytes) -> Iterator[str]:
+    for match in _LOCATION_ENTRY.finditer(skeleton):
         length = sum((byte & 0x7F) << (7 * i) for i, byte in enumerate(match[1]))
         yield skeleton[match.end() : match.end() + length].decode("utf-8", "replace")
 
 
-def _parsed(skeleton: bytes) -> Any:
+def _parse_skeleton(skeleton: bytes) -> Any:
     import onnx
 
     model = onnx.ModelProto()
@@ -82,16 +84,16 @@ def external_tensors(message: Any) -> Iterator[tuple[str, str]]:
 
 
 def check_locations(file: ModelFile) -> None:
-    """Raise GraphError if a tensor's file is named OWN_FILE, which is reserved for large tensors of the model file itself."""
+    """Raise GraphError if a tensor's file is named MODEL_FILE_LOCATION, which is reserved for large tensors of the model file itself."""
     if file.data is None:
-        found = list(external_tensors(file.proto))
+        external = list(external_tensors(file.proto))
     else:
-        skeleton = bytes(_pumice.onnx_skeleton(file.data, _OTHER_FILE) or file.data)
-        if b"\x12\x01" + OWN_FILE.encode() not in skeleton:  # field number, length and content
+        skeleton = bytes(_pumice.onnx_skeleton(file.data, _OTHER_LOCATION) or file.data)
+        if b"\x12\x01" + MODEL_FILE_LOCATION.encode() not in skeleton:  # field number, length and content
             return
-        found = list(external_tensors(_parsed(skeleton)))
-    for name, location in found:
-        if location == OWN_FILE:
+        external = list(external_tensors(_parse_skeleton(skeleton)))
+    for name, location in external:
+        if location == MODEL_FILE_LOCATION:
             expected = "expected the name of a weight file in the model's own folder"
             raise graph_error("tensor", name, f"{expected}, given a NUL byte ('\\0'): write its location again")
 
@@ -101,18 +103,29 @@ def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState,
 
     Locations with a NUL byte are skipped, because loading rejects them. Raise GraphError or OSError if the model cannot be read.
     """
-    own = (state_of_file(source),) if isinstance(source, str) else ()
-    if own and own[0].size < 0:
-        return own
+    model_file_state = (get_file_state(source),) if isinstance(source, str) else ()
+    if model_file_state and model_file_state[0].size < 0:
+        return model_file_state
     base = os.fspath(folder) if folder is not None else os.path.dirname(source) if isinstance(source, str) else None
     if base is None:
-        return own
-    locations = _locations_in(own[0]) if own else tuple(weight_locations(ModelFile(source), exact=False))
-    return (*own, *(state_of_file(os.path.join(base, one)) for one in locations if "\0" not in one))
+        return model_file_state
+    locations = (
+        _get_cached_locations(model_file_state[0])
+        if model_file_state
+        else tuple(weight_locations(ModelFile(source), exact=False))
+    )
+    return (
+        *model_file_state,
+        *(
+            get_file_state(os.path.join(base, location_item))
+            for location_item in locations
+            if "\0" not in location_item
+        ),
+    )
 
 
 @functools.lru_cache(maxsize=64)
-def _locations_in(state: FileState) -> tuple[str, ...]:
+def _get_cached_locations(state: FileState) -> tuple[str, ...]:
     return tuple(weight_locations(ModelFile(state.path), exact=False))
 
 
@@ -122,23 +135,23 @@ def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str
     Raise GraphError if a weights file is missing or outside the model's folder, OSError if a file is unreadable.
     """
     file = ModelFile(source, folder)
-    digests = [("", _digest(state_of_file(source)))] if isinstance(source, str) else []
+    digests = [("", _hash_file(get_file_state(source)))] if isinstance(source, str) else []
     for location in weight_locations(file):
-        digests.append((location, _digest(state_of_file(file.path_beside(location, location)))))
+        digests.append((location, _hash_file(get_file_state(file.get_external_path(location, location)))))
     return tuple(digests)
 
 
 @functools.lru_cache(maxsize=256)
-def _digest(state: FileState) -> str:
+def _hash_file(state: FileState) -> str:
     """Return the SHA-256 of a file. The result is cached: a file is hashed again only if its state changes."""
-    return sha256(mapped(state.path))
+    return sha256(map_file(state.path))
 
 
-def states_key(file: ModelFile) -> str:
+def make_states_key(file: ModelFile) -> str:
     """Return the sizes and mtimes of a model's weights files; cached import results are valid until these change."""
     states = []
     for location in weight_locations(file, exact=False):
         if file.folder is not None and "\0" not in location:
-            state = state_of_file(os.path.join(os.fspath(file.folder), location))
-            states.append(f"{location} {state.size} {state.changed}")
+            state = get_file_state(os.path.join(os.fspath(file.folder), location))
+            states.append(f"{location} {state.size} {state.mtime}")
     return "\n".join(states)

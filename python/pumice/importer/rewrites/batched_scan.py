@@ -6,93 +6,112 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.element_types import array_of
+from ...base.element_types import array_from_bytes
 from ...base.errors import graph_error
-from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, integers
+from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, get_integers
 
 if TYPE_CHECKING:
-    from .rewrite_helpers import Nodes, Scope
+    from .rewrite_helpers import Nodes, RewriteScope
 
 
-class _Image:
+class _BatchItemBuilder:
     """Builds the nodes that scan one batch item, with unique value names."""
 
-    def __init__(self, node: NodeRecipe, scope: Scope) -> None:
+    def __init__(self, node: NodeRecipe, scope: RewriteScope) -> None:
         self.node = node
         self.scope = scope
         self.nodes: Nodes = []
         self.constants: dict[str, ConstantRecipe] = {}
 
-    def fresh(self, role: str) -> str:
-        return self.scope.fresh(self.node, role)
+    def make_name(self, role: str) -> str:
+        return self.scope.make_name(self.node, role)
 
     def constant(self, value: int) -> str:
-        name = self.fresh(f"constant {value}")
+        name = self.make_name(f"constant {value}")
         self.constants[name] = ConstantRecipe(name, "int64", [1], np.array([value], np.int64).tobytes())
         return name
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        name = self.fresh(op)
+        name = self.make_name(op)
         self.nodes.append(NodeRecipe(op, name, list(inputs), [name], attributes))
         return name
 
 
-def unbatched_scan(node: NodeRecipe, scope: Scope) -> Nodes:
+def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     """Return the node as a Scan over the batch.
 
     The first input holds the sequence length of each batch item: later steps are not read, and their results are zero.
     Lengths are clamped to 0 .. number of steps. Raise GraphError if constant lengths are outside this range.
     """
-    body, slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
-    lengths, given = next(iter(node.inputs), ""), node.inputs[1:]
-    if not isinstance(body, Recipe) or not isinstance(slices, int) or len(body.inputs) != len(given) or "" in given:
+    body, num_slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
+    lengths, node_inputs = next(iter(node.inputs), ""), node.inputs[1:]
+    if (
+        not isinstance(body, Recipe)
+        or not isinstance(num_slices, int)
+        or len(body.inputs) != len(node_inputs)
+        or "" in node_inputs
+    ):
         expected = "a body that takes all inputs but the first, and 'num_scan_inputs'"
-        raise graph_error("node", node.name, f"expected {expected}, given {node.inputs} and {slices!r}")
-    states = len(given) - slices
-    directions = integers(node, "directions") or [0] * slices
-    if not 1 <= slices <= len(given) or len(directions) != slices or len(node.outputs) > len(body.outputs):
+        raise graph_error("node", node.name, f"expected {expected}, given {node.inputs} and {num_slices!r}")
+    num_states = len(node_inputs) - num_slices
+    directions = get_integers(node, "directions") or [0] * num_slices
+    if (
+        not 1 <= num_slices <= len(node_inputs)
+        or len(directions) != num_slices
+        or len(node.outputs) > len(body.outputs)
+    ):
         raise graph_error(
-            "node", node.name, f"expected directions of {slices} inputs, and no more results than the body"
+            "node", node.name, f"expected directions of {num_slices} inputs, and no more results than the body"
         )
-    _check_lengths(node, scope, given[states])
-    image = _Image(node, scope)
-    taken = [image.fresh(f"image of {name}") for name in given]
-    inputs = [InputRecipe(name, value.dtype, None, []) for name, value in zip(taken, body.inputs, strict=True)]
-    rows = taken[states:]
+    _check_lengths(node, scope, node_inputs[num_states])
+    item_builder = _BatchItemBuilder(node, scope)
+    item_inputs = [item_builder.make_name(f"image of {name}") for name in node_inputs]
+    inputs = [InputRecipe(name, value.dtype, None, []) for name, value in zip(item_inputs, body.inputs, strict=True)]
+    scan_inputs = item_inputs[num_states:]
     if lengths:
-        length = image.fresh("length")
+        length = item_builder.make_name("length")
         inputs.append(InputRecipe(length, "int64", [], []))
-        zero, one, last = image.constant(0), image.constant(1), image.constant(-1)
-        size = image.add("Gather", image.add("Shape", rows[0]), zero)
-        count = image.add("Min", image.add("Max", image.add("Reshape", length, last), zero), size)
+        zero, int_one, last = item_builder.constant(0), item_builder.constant(1), item_builder.constant(-1)
+        size = item_builder.add("Gather", item_builder.add("Shape", scan_inputs[0]), zero)
+        count = item_builder.add("Min", item_builder.add("Max", item_builder.add("Reshape", length, last), zero), size)
         # Run at least one step, because the scan itself determines the shapes of the results.
-        steps = image.add("Max", count, one)
-        rows = [image.add("Slice", name, zero, steps, zero) for name in rows]
-    results = [image.fresh(f"result {i}") for i in range(len(node.outputs))]
-    attributes: dict[str, Attribute] = {"body": body, "num_scan_inputs": slices, "scan_input_directions": directions}
-    image.nodes.append(NodeRecipe("Scan", f"{node.name}/image", [*taken[:states], *rows], results, attributes))
+        steps = item_builder.add("Max", count, int_one)
+        scan_inputs = [item_builder.add("Slice", name, zero, steps, zero) for name in scan_inputs]
+    results = [item_builder.make_name(f"result {i}") for i in range(len(node.outputs))]
+    attributes: dict[str, Attribute] = {
+        "body": body,
+        "num_scan_inputs": num_slices,
+        "scan_input_directions": directions,
+    }
+    item_builder.nodes.append(
+        NodeRecipe("Scan", f"{node.name}/image", [*item_inputs[:num_states], *scan_inputs], results, attributes)
+    )
     if lengths:
-        pads = image.add("Concat", zero, image.add("Sub", size, count), axis=0)
-        made = [image.add("Slice", name, zero, count, zero) for name in results[states:]]
-        padded = [image.add("Pad", name, pads, "", zero) for name in made]
-        moved = image.add("Squeeze", image.add("Greater", count, zero))
-        kept = [image.add("Where", moved, *pair) for pair in zip(results[:states], taken, strict=False)]
-        results = [*kept, *padded]
+        pads = item_builder.add("Concat", zero, item_builder.add("Sub", size, count), axis=0)
+        valid_results = [item_builder.add("Slice", name, zero, count, zero) for name in results[num_states:]]
+        padded = [item_builder.add("Pad", name, pads, "", zero) for name in valid_results]
+        has_steps = item_builder.add("Squeeze", item_builder.add("Greater", count, zero))
+        final_states = [
+            item_builder.add("Where", has_steps, *pair) for pair in zip(results[:num_states], item_inputs, strict=False)
+        ]
+        results = [*final_states, *padded]
     outputs = [InputRecipe(name, value.dtype, None, []) for name, value in zip(results, body.outputs, strict=False)]
-    whole = Recipe(f"{node.name}.image", inputs, image.constants, image.nodes, outputs, [], body.captured)
-    every = [*given, lengths] if lengths else given
-    return [node._replace(inputs=every, attributes={"body": whole, "num_scan_inputs": len(every)})]
+    item_body = Recipe(
+        f"{node.name}.image", inputs, item_builder.constants, item_builder.nodes, outputs, [], body.captured
+    )
+    all_inputs = [*node_inputs, lengths] if lengths else node_inputs
+    return [node._replace(inputs=all_inputs, attributes={"body": item_body, "num_scan_inputs": len(all_inputs)})]
 
 
-def _check_lengths(node: NodeRecipe, scope: Scope, rows: str) -> None:
+def _check_lengths(node: NodeRecipe, scope: RewriteScope, scan_inputs: str) -> None:
     """Raise GraphError if constant lengths are out of range. rows: name of the first scan input."""
-    constant, cut = scope.constants.get(node.inputs[0]), scope.constants.get(rows)
+    constant, first_scan_input = scope.constants.get(node.inputs[0]), scope.constants.get(scan_inputs)
     if constant is None:
         return
-    lengths = array_of(constant.raw, constant.dtype, constant.shape)
-    most = cut.shape[1] if cut is not None and len(cut.shape) > 1 else None
-    if (lengths < 0).any() or (most is not None and (lengths > most).any()):
-        expected = "lengths of at least 0" if most is None else f"lengths of 0 to {most}"
+    lengths = array_from_bytes(constant.raw, constant.dtype, constant.shape)
+    max_length = first_scan_input.shape[1] if first_scan_input is not None and len(first_scan_input.shape) > 1 else None
+    if (lengths < 0).any() or (max_length is not None and (lengths > max_length).any()):
+        expected = "lengths of at least 0" if max_length is None else f"lengths of 0 to {max_length}"
         raise graph_error(
             "node", node.name, f"input '{node.inputs[0]}': expected {expected}, given {lengths.reshape(-1).tolist()}"
         )

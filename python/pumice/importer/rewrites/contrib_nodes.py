@@ -4,129 +4,139 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..file.recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
-from .node_writer import Writer
-from .rewrite_helpers import Nodes, Scope, Upgrade, input_of, like_input
+from ..file.recipe import Attribute, NodeRecipe, NotExpressible, get_number, strip_trailing_empty
+from .node_writer import NodeWriter
+from .rewrite_helpers import Nodes, RewriteScope, Upgrade, get_input, make_constant_like_input
 
 
-def _gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    return Writer(node, scope).last("Gelu", node.inputs[0])
+def _gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    return NodeWriter(node, scope).finish_with("Gelu", node.inputs[0])
 
 
-def _fast_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    biased = writer.add("Add", *node.inputs) if input_of(node, 1) else node.inputs[0]
-    return writer.last("Gelu", biased, approximate="tanh")
+def _fast_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    biased = writer.add("Add", *node.inputs) if get_input(node, 1) else node.inputs[0]
+    return writer.finish_with("Gelu", biased, approximate="tanh")
 
 
-def _bias_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    return writer.last("Gelu", writer.add("Add", *node.inputs))
+def _bias_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    return writer.finish_with("Gelu", writer.add("Add", *node.inputs))
 
 
-def _quick_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    return Writer(node, scope).last("Swish", node.inputs[0], alpha=number(node, "alpha", 1.702))
+def _quick_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    return NodeWriter(node, scope).finish_with("Swish", node.inputs[0], alpha=get_number(node, "alpha", 1.702))
 
 
-def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    writer.refuse("transBatchA", "transBatchB")
+def _fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    writer.reject_attributes("transBatchA", "transBatchB")
     a = "...ji" if node.attributes.get("transA", 0) else "...ij"
     b = "...kj" if node.attributes.get("transB", 0) else "...jk"
-    plain = (a, b) == ("...ij", "...jk")
-    op, equation = ("MatMul", {}) if plain else ("Einsum", {"equation": f"{a},{b}->...ik"})
-    alpha = number(node, "alpha", 1.0)
+    is_plain_matmul = (a, b) == ("...ij", "...jk")
+    op, equation = ("MatMul", {}) if is_plain_matmul else ("Einsum", {"equation": f"{a},{b}->...ik"})
+    alpha = get_number(node, "alpha", 1.0)
     if alpha == 1.0:
-        return writer.last(op, *node.inputs, **equation)
-    casts, scale = like_input(node, scope, "alpha", alpha)
+        return writer.finish_with(op, *node.inputs, **equation)
+    casts, scale = make_constant_like_input(node, scope, "alpha", alpha)
     writer.nodes += casts
-    return writer.last("Mul", writer.add(op, *node.inputs, **equation), scale)
+    return writer.finish_with("Mul", writer.add(op, *node.inputs, **equation), scale)
 
 
-def _activated(writer: Writer, value: str, parameters: list[float]) -> Nodes:
+def _add_activation(writer: NodeWriter, value: str, parameters: list[float]) -> Nodes:
     """Append the node's activation, if any; `parameters` are in ONNX Runtime's order.
 
     Raise NotExpressible if it is unsupported.
     """
     name = str(writer.node.attributes.get("activation", ""))
     if not name:
-        return writer.last("Identity", value)
+        return writer.finish_with("Identity", value)
     if name == "Clip":
         bounds = []
         for role, bound in zip(("least", "most"), parameters, strict=False):
-            casts, made = like_input(writer.node, writer.scope, role, bound)
+            casts, bound_name = make_constant_like_input(writer.node, writer.scope, role, bound)
             writer.nodes += casts
-            bounds.append(made)
-        return writer.last("Clip", value, *bounds)
+            bounds.append(bound_name)
+        return writer.finish_with("Clip", value, *bounds)
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"], "Relu": [], "Sigmoid": [], "Tanh": []}.get(name)
     if names is None:
         raise NotExpressible(f"activation={name}")
-    return writer.last(name, value, **dict(zip(names, parameters, strict=False)))
+    return writer.finish_with(name, value, **dict(zip(names, parameters, strict=False)))
 
 
-def _kept(node: NodeRecipe) -> dict[str, Attribute]:
+def _drop_activation_attributes(node: NodeRecipe) -> dict[str, Attribute]:
     return {name: value for name, value in node.attributes.items() if not name.startswith("activation")}
 
 
-def _fused_conv(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    made = writer.add("Conv", *without_trailing_gaps(node.inputs[:3]), **_kept(node))
-    if more := input_of(node, 3):
-        made = writer.add("Add", made, more)
-    given = node.attributes.get("activation_params", [])
-    return _activated(
-        writer, made, [float(one) for one in given if isinstance(one, float)] if isinstance(given, list) else []
+def _fused_conv(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    activation_input = writer.add("Conv", *strip_trailing_empty(node.inputs[:3]), **_drop_activation_attributes(node))
+    if residual := get_input(node, 3):
+        activation_input = writer.add("Add", activation_input, residual)
+    activation_parameters = node.attributes.get("activation_params", [])
+    return _add_activation(
+        writer,
+        activation_input,
+        [float(parameter) for parameter in activation_parameters if isinstance(parameter, float)]
+        if isinstance(activation_parameters, list)
+        else [],
     )
 
 
-def _fused_gemm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    made = writer.add("Gemm", *node.inputs, **_kept(node))
+def _fused_gemm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    activation_input = writer.add("Gemm", *node.inputs, **_drop_activation_attributes(node))
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
-    return _activated(writer, made, [number(node, name, 0.0) for name in names if name in node.attributes])
+    return _add_activation(
+        writer, activation_input, [get_number(node, name, 0.0) for name in names if name in node.attributes]
+    )
 
 
-def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
+def _skip_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
     simplified = node.op == "SkipSimplifiedLayerNormalization"
-    writer.refuse_outputs(1, "mean", "inv_std_var")
-    bias = input_of(node, 3 if simplified else 4)
+    writer.reject_outputs(1, "mean", "inv_std_var")
+    bias = get_input(node, 3 if simplified else 4)
     values = [*node.inputs[:2], bias] if bias else node.inputs[:2]
-    total = writer.sum_of(values, node.outputs[3] if len(node.outputs) > 3 else "")
-    epsilon = number(node, "epsilon", 1e-12)
+    total = writer.add_sum(values, node.outputs[3] if len(node.outputs) > 3 else "")
+    epsilon = get_number(node, "epsilon", 1e-12)
     if simplified:
-        return writer.last("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon)
-    beta = input_of(node, 3)
-    return writer.last("LayerNormalization", total, node.inputs[2], beta, axis=-1, epsilon=epsilon)
+        return writer.finish_with("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon)
+    beta = get_input(node, 3)
+    return writer.finish_with("LayerNormalization", total, node.inputs[2], beta, axis=-1, epsilon=epsilon)
 
 
-def _simplified_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    writer.refuse_outputs(1, "inv_std_var")
-    axis, epsilon = int(number(node, "axis", -1)), number(node, "epsilon", 1e-5)
-    return writer.last("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
+def _simplified_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    writer.reject_outputs(1, "inv_std_var")
+    axis, epsilon = int(get_number(node, "axis", -1)), get_number(node, "epsilon", 1e-5)
+    return writer.finish_with("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
 
 
-def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = Writer(node, scope)
-    ids, segments, words, places, segment_words, gamma, beta, mask, given = (input_of(node, i) for i in range(9))
-    mask_index, whole = ([*node.outputs, "", ""])[1:3]
-    if given:
-        place = writer.add("Gather", places, given)
+def _embed_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+    writer = NodeWriter(node, scope)
+    input_ids, segment_ids, word_embedding, position_embedding, segment_embedding, gamma, beta, mask, position_ids = (
+        get_input(node, i) for i in range(9)
+    )
+    mask_index, embedding_sum = ([*node.outputs, "", ""])[1:3]
+    if position_ids:
+        position_vectors = writer.add("Gather", position_embedding, position_ids)
     else:
-        zero, one = (scope.constant(node, f"constant.{value}", np.array(value, np.int64)) for value in (0, 1))
-        count = writer.add("Gather", writer.add("Shape", ids), one)
-        place = writer.add("Gather", places, writer.add("Range", zero, count, one))
-    values = [writer.add("Gather", words, ids), place]
-    if segments:
-        values.append(writer.add("Gather", segment_words, segments))
-    total = writer.sum_of(values, whole)
+        zero, int_one = (scope.constant(node, f"constant.{value}", np.array(value, np.int64)) for value in (0, 1))
+        count = writer.add("Gather", writer.add("Shape", input_ids), int_one)
+        position_vectors = writer.add("Gather", position_embedding, writer.add("Range", zero, count, int_one))
+    values = [writer.add("Gather", word_embedding, input_ids), position_vectors]
+    if segment_ids:
+        values.append(writer.add("Gather", segment_embedding, segment_ids))
+    total = writer.add_sum(values, embedding_sum)
     if mask_index:
-        if not mask or number(node, "mask_index_type", 0) != 0:
+        if not mask or get_number(node, "mask_index_type", 0) != 0:
             raise NotExpressible("the output 'mask_index' without a mask")
         axes = scope.constant(node, "axes", np.array([1], np.int64))
-        writer.make(mask_index, "ReduceSum", mask, axes, keepdims=0)
-    return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number(node, "epsilon", 1e-12))
+        writer.add_named(mask_index, "ReduceSum", mask, axes, keepdims=0)
+    return writer.finish_with(
+        "LayerNormalization", total, gamma, beta, axis=-1, epsilon=get_number(node, "epsilon", 1e-12)
+    )
 
 
 FLOAT_NODES: dict[str, Upgrade] = {

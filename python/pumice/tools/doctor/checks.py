@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .cache_check import cache
+from .cache_check import check_cache
 from .machine import Finding, Machine, note, right, wrong
 
 _VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
@@ -31,18 +31,18 @@ VARIABLES = (
     "PUMICE_VALIDATION",
 )
 # For each GPU vendor: substrings of its driver's manifest or library name, and the command that installs one.
-_DRIVERS = {
+_DRIVER_PACKAGES = {
     "NVIDIA": (("nvidia", "nouveau", "nvk"), "apt-get install nvidia-vulkan-icd"),
     "AMD": (("radeon", "amd"), "apt-get install mesa-vulkan-drivers"),
     "Intel": (("intel",), "apt-get install mesa-vulkan-drivers"),
 }
-_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # vendor -> Linux kernel module
-_IN_CONTAINER = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
+_KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # vendor -> Linux kernel module
+_CONTAINER_FIX = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
 
 
 def examine(machine: Machine) -> list[Finding]:
     """Return all findings about a machine, in the order of the checks."""
-    checks = (loader, drivers, gpus, permissions, layers, variables, cache, devices)
+    checks = (loader, drivers, gpus, permissions, layers, variables, check_cache, devices)
     return [finding for check in checks for finding in check(machine)]
 
 
@@ -61,22 +61,28 @@ def loader(machine: Machine) -> Iterator[Finding]:
 def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
     """Return the variable that overrides the loader's driver manifests, and the manifests; None if unset."""
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
-        if given := machine.value(name):
-            paths = [machine.path(one) for one in given.split(":") if one]
-            return name, [file for one in paths for file in (sorted(one.glob("*.json")) if one.is_dir() else [one])]
+        if variable_value := machine.value(name):
+            paths = [machine.path(entry_path) for entry_path in variable_value.split(":") if entry_path]
+            return name, [
+                file
+                for entry_path in paths
+                for file in (sorted(entry_path.glob("*.json")) if entry_path.is_dir() else [entry_path])
+            ]
     return None
 
 
 def drivers(machine: Machine) -> Iterator[Finding]:
     """Check the driver manifests and the libraries they name."""
-    named = named_manifests(machine)
-    manifests = named[1] if named else machine.manifests("icd.d")
+    override = named_manifests(machine)
+    manifests = override[1] if override else machine.manifests("icd.d")
     for manifest in manifests:
-        if named and not manifest.is_file():
-            yield wrong("drivers", f"{named[0]} names {manifest}, which is no file.", f"unset {named[0]}")
-    found = [finding for one in manifests if one.is_file() for finding in driver(machine, one)]
-    yield from found
-    if not any(one.verdict == "right" for one in found):
+        if override and not manifest.is_file():
+            yield wrong("drivers", f"{override[0]} names {manifest}, which is no file.", f"unset {override[0]}")
+    driver_findings = [
+        finding for manifest_path in manifests if manifest_path.is_file() for finding in driver(machine, manifest_path)
+    ]
+    yield from driver_findings
+    if not any(manifest_path.verdict == "right" for manifest_path in driver_findings):
         text = "No Vulkan driver can be loaded. A GPU needs its vendor's; without a GPU, Mesa's software driver runs pumice."
         yield wrong("drivers", text, "apt-get install mesa-vulkan-drivers")
 
@@ -84,14 +90,14 @@ def drivers(machine: Machine) -> Iterator[Finding]:
 def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
     """Check one driver manifest."""
     try:
-        told = json.loads(manifest.read_text())["ICD"]
-        library = str(told["library_path"])
+        manifest_data = json.loads(manifest.read_text())["ICD"]
+        library = str(manifest_data["library_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         text = f"{manifest} is no manifest of a driver ({type(error).__name__}: {error}), and the loader leaves it out."
         yield wrong("drivers", text, f"install the package of {manifest.name} again")
         return
-    if str(told.get("library_arch", "64")) != "64":
-        yield note("drivers", f"{manifest.name} is for programs of {told['library_arch']} bits.")
+    if str(manifest_data.get("library_arch", "64")) != "64":
+        yield note("drivers", f"{manifest.name} is for programs of {manifest_data['library_arch']} bits.")
         return
     if "/" in library and not library.startswith("/"):
         library = str(manifest.parent / library)
@@ -104,21 +110,24 @@ def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
 
 def gpus(machine: Machine) -> Iterator[Finding]:
     """Check that there is a driver for each vendor with a GPU on the PCI bus or with device files."""
-    named = named_manifests(machine)
-    names = [f"{one.name} {_library(one)}".lower() for one in (named[1] if named else machine.manifests("icd.d"))]
+    override = named_manifests(machine)
+    names = [
+        f"{manifest_path.name} {_read_library_path(manifest_path)}".lower()
+        for manifest_path in (override[1] if override else machine.manifests("icd.d"))
+    ]
     vendors = machine.gpu_vendors()
     if machine.path("/dev/nvidiactl").exists() and "NVIDIA" not in vendors:
         vendors.append("NVIDIA")
     for vendor in vendors:
-        words, install = _DRIVERS.get(vendor, ((), ""))
-        if not words:
+        name_patterns, install = _DRIVER_PACKAGES.get(vendor, ((), ""))
+        if not name_patterns:
             yield note(
                 "drivers", f"A display adapter of the vendor {vendor} is there, whose drivers are not known here."
             )
-        elif any(word in name for word in words for name in names):
+        elif any(name_pattern in name for name_pattern in name_patterns for name in names):
             yield right("drivers", f"A GPU of {vendor} is there, and a manifest of a driver for it.")
-        elif named:
-            text = f"A GPU of {vendor} is there, and {named[0]} names no driver for it."
+        elif override:
+            text = f"A GPU of {vendor} is there, and {override[0]} names no driver for it."
             yield note("drivers", text)
         else:
             is_inside = vendor == "NVIDIA" and is_container(machine)
@@ -128,10 +137,10 @@ def gpus(machine: Machine) -> Iterator[Finding]:
                 else ""
             )
             text = f"A GPU of {vendor} is there, and no manifest of a Vulkan driver for it.{where}"
-            yield wrong("drivers", text, _IN_CONTAINER if is_inside else install)
+            yield wrong("drivers", text, _CONTAINER_FIX if is_inside else install)
 
 
-def _library(manifest: Path) -> str:
+def _read_library_path(manifest: Path) -> str:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads(manifest.read_text())["ICD"]["library_path"])
     return ""
@@ -150,24 +159,28 @@ def permissions(machine: Machine) -> Iterator[Finding]:
     nodes = sorted(machine.path("/dev/dri").glob("renderD*"))
     files = [*nodes, *sorted(machine.path("/dev").glob("nvidia[0-9]*")), *machine.path("/dev").glob("nvidiactl")]
     for file in files:
-        shown = "/" + str(file.relative_to(machine.root))
+        displayed_path = "/" + str(file.relative_to(machine.root))
         if machine.may_open(file):
-            yield right("permissions", f"This user may open {shown}.")
+            yield right("permissions", f"This user may open {displayed_path}.")
             continue
         status = file.stat()
-        group = _group(status.st_gid) if status.st_mode & stat.S_IWGRP else ""
+        group = _get_group_name(status.st_gid) if status.st_mode & stat.S_IWGRP else ""
         owner = f", which belongs to the group {group}" if group else ""
-        mend = f"sudo usermod -aG {group} $USER, then log in again" if group and group != "root" else ""
-        yield wrong("permissions", f"This user may not open {shown}{owner}.", mend or f"sudo chmod a+rw {shown}")
-    vendors = [one for one in machine.gpu_vendors() if one in _DRIVERS]
+        fix_command = f"sudo usermod -aG {group} $USER, then log in again" if group and group != "root" else ""
+        yield wrong(
+            "permissions",
+            f"This user may not open {displayed_path}{owner}.",
+            fix_command or f"sudo chmod a+rw {displayed_path}",
+        )
+    vendors = [vendor_name for vendor_name in machine.gpu_vendors() if vendor_name in _DRIVER_PACKAGES]
     if vendors and not files:
         text = f"A GPU ({', '.join(vendors)}) is on the PCI bus, and neither /dev/dri nor /dev/nvidia* is there."
-        mend = "docker run --gpus all ..." if "NVIDIA" in vendors else "docker run --device /dev/dri ..."
-        modules = " && ".join(f"sudo modprobe {_MODULES[one]}" for one in vendors)
-        yield wrong("permissions", text, mend if is_container(machine) else modules)
+        fix_command = "docker run --gpus all ..." if "NVIDIA" in vendors else "docker run --device /dev/dri ..."
+        modules = " && ".join(f"sudo modprobe {_KERNEL_MODULES[vendor_name]}" for vendor_name in vendors)
+        yield wrong("permissions", text, fix_command if is_container(machine) else modules)
 
 
-def _group(number: int) -> str:
+def _get_group_name(number: int) -> str:
     import grp
 
     try:
@@ -181,21 +194,21 @@ def _group(number: int) -> str:
 
 def layers(machine: Machine) -> Iterator[Finding]:
     """Check the requested Vulkan layers and the implicit layers."""
-    known = {
+    layer_name_set = {
         name
         for kind in ("explicit_layer.d", "implicit_layer.d")
-        for one in machine.manifests(kind)
-        for name in layer_names(one)
+        for manifest_file in machine.manifests(kind)
+        for name in layer_names(manifest_file)
     }
     if machine.is_on("PUMICE_VALIDATION"):
-        if _VALIDATION_LAYER in known or machine.value("VK_LAYER_PATH"):
+        if _VALIDATION_LAYER in layer_name_set or machine.value("VK_LAYER_PATH"):
             yield note("layers", "PUMICE_VALIDATION is on: every Vulkan call is checked, which takes time.")
         else:
             text = f"PUMICE_VALIDATION is on, and {_VALIDATION_LAYER} is not installed: no context can be made."
             yield wrong("layers", text, "apt-get install vulkan-validationlayers, or unset PUMICE_VALIDATION")
     for name in ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE"):
-        if given := machine.value(name):
-            yield note("layers", f"{name}={given} puts layers between pumice and the driver.")
+        if variable_value := machine.value(name):
+            yield note("layers", f"{name}={variable_value} puts layers between pumice and the driver.")
     for manifest in machine.manifests("implicit_layer.d"):
         for name in layer_names(manifest):
             yield note(
@@ -206,8 +219,12 @@ def layers(machine: Machine) -> Iterator[Finding]:
 def layer_names(manifest: Path) -> list[str]:
     """Return the names of the layers in a manifest; empty if it is unreadable."""
     try:
-        told = json.loads(manifest.read_text())
-        return [str(one["name"]) for one in told.get("layers", [told.get("layer")]) if one]
+        manifest_data = json.loads(manifest.read_text())
+        return [
+            str(layer_entry["name"])
+            for layer_entry in manifest_data.get("layers", [manifest_data.get("layer")])
+            if layer_entry
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
@@ -224,8 +241,8 @@ def variables(machine: Machine) -> Iterator[Finding]:
         elif name in VARIABLES:
             yield note("environment", f"{name}={machine.environment[name]} is set.")
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"):
-        if given := machine.value(name):
-            yield note("environment", f"{name}={given} decides which drivers are loaded.")
+        if variable_value := machine.value(name):
+            yield note("environment", f"{name}={variable_value} decides which drivers are loaded.")
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in machine.environment:
             yield note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
@@ -238,18 +255,28 @@ def variables(machine: Machine) -> Iterator[Finding]:
 
 def devices(machine: Machine) -> Iterator[Finding]:
     """Check the devices that a separate process finds, and the one it chooses."""
-    told: dict[str, Any] = machine.probe()
-    for one in told["devices"]:
-        kind = "a software driver, no GPU" if one["kind"] == "software" else one["kind"]
-        yield right("devices", f"{one['name']} is a Vulkan device ({kind}; {one['driver']}).")
-    if told["hidden"]:
-        yield note("devices", f"Hidden: {told['hidden']}.")
-    if told["error"]:
-        mend = "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE" if told["hidden"] or told["devices"] else ""
-        yield wrong("devices", f"No context can be made: {told['error']}.", mend or "mend what is wrong above first")
+    probe_result: dict[str, Any] = machine.probe()
+    for device_record in probe_result["devices"]:
+        kind = "a software driver, no GPU" if device_record["kind"] == "software" else device_record["kind"]
+        yield right("devices", f"{device_record['name']} is a Vulkan device ({kind}; {device_record['driver']}).")
+    if probe_result["hidden"]:
+        yield note("devices", f"Hidden: {probe_result['hidden']}.")
+    if probe_result["error"]:
+        fix_command = (
+            "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE" if probe_result["hidden"] or probe_result["devices"] else ""
+        )
+        yield wrong(
+            "devices",
+            f"No context can be made: {probe_result['error']}.",
+            fix_command or "mend what is wrong above first",
+        )
         return
-    vendors = [one for one in machine.gpu_vendors() if one in _DRIVERS]
-    if vendors and not told["hidden"] and all(one["kind"] == "software" for one in told["devices"]):
+    vendors = [device_record for device_record in machine.gpu_vendors() if device_record in _DRIVER_PACKAGES]
+    if (
+        vendors
+        and not probe_result["hidden"]
+        and all(device_record["kind"] == "software" for device_record in probe_result["devices"])
+    ):
         text = f"A GPU ({', '.join(vendors)}) is there, and only software drivers answer: its Vulkan driver is missing or older than 1.2."
         yield wrong("devices", text, "mend what is wrong above first, or install the vendor's newest driver")
-    yield right("devices", f"A context takes {told['choice']}.")
+    yield right("devices", f"A context takes {probe_result['choice']}.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from ...base.printable_text import LONG, plain
+from ...base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
 from .checks import examine
 from .machine import Machine
 
-_WRONG = 1
+_EXIT_WRONG = 1
 
 
 def add_doctor_options(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +25,14 @@ def doctor(arguments: argparse.Namespace) -> int:
 def report(machine: Machine, as_json: bool) -> int:
     """Print one line per finding about a machine, followed by the fix if something is wrong."""
     findings = examine(machine)
-    count = sum(one.verdict == "wrong" for one in findings)
+    count = sum(finding.verdict == "wrong" for finding in findings)
     if as_json:
-        print(json.dumps({"wrong": count, "findings": [one._asdict() for one in findings]}, indent=2))
-        return _WRONG if count else 0
-    for one in findings:
-        print(f"{one.verdict:5}  {one.subject:11}  {plain(one.text, LONG)}")
-        if one.mend:
-            print(f"       {'':11}  -> {plain(one.mend, LONG)}")
+        print(json.dumps({"wrong": count, "findings": [finding._asdict() for finding in findings]}, indent=2))
+        return _EXIT_WRONG if count else 0
+    for finding in findings:
+        print(f"{finding.verdict:5}  {finding.subject:11}  {shorten_printable(finding.text, MAX_SENTENCE_CHARS)}")
+        if finding.mend:
+            print(f"       {'':11}  -> {shorten_printable(finding.mend, MAX_SENTENCE_CHARS)}")
     things = "1 thing is" if count == 1 else f"{count} things are"
     print(f"\n{things} wrong." if count else "\nNothing is wrong.")
-    return _WRONG if count else 0
+    return _EXIT_WRONG if count else 0

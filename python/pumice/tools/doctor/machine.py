@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_SECONDS = 60
-_PROBE = """
+_PROBE_TIMEOUT_SECONDS = 60
+_PROBE_SCRIPT = """
 import json, pumice
 found, told = pumice.devices(), {"devices": [], "choice": "", "error": ""}
 for one in found:
@@ -62,26 +62,35 @@ def loading_error(library: str) -> str | None:
     return None
 
 
-def probed_devices() -> dict[str, Any]:
+def probe_devices() -> dict[str, Any]:
     """Return the devices that a separate process finds: "devices", "hidden", "choice" and "error". A crash ends only that process."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_SECONDS
+        process = subprocess.run(
+            [sys.executable, "-c", _PROBE_SCRIPT],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBE_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return {"devices": [], "hidden": "", "choice": "", "error": f"no driver answered within {_SECONDS} seconds"}
-    if done.returncode == 0:
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return {
+            "devices": [],
+            "hidden": "",
+            "choice": "",
+            "error": f"no driver answered within {_PROBE_TIMEOUT_SECONDS} seconds",
+        }
+    if process.returncode == 0:
+        answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
         return answer
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    how = f"exit status {done.returncode}"
-    if done.returncode < 0:
-        how = signal.Signals(-done.returncode).name
+    last = (process.stderr.strip().splitlines() or [""])[-1]
+    exit_description = f"exit status {process.returncode}"
+    if process.returncode < 0:
+        exit_description = signal.Signals(-process.returncode).name
     return {
         "devices": [],
         "hidden": "",
         "choice": "",
-        "error": f"a process that lists the devices ended with {how} {last}".strip(),
+        "error": f"a process that lists the devices ended with {exit_description} {last}".strip(),
     }
 
 
@@ -98,7 +107,7 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     loading_error: Callable[[str], str | None] = loading_error
     may_open: Callable[[Path], bool] = may_open
-    probe: Callable[[], dict[str, Any]] = probed_devices
+    probe: Callable[[], dict[str, Any]] = probe_devices
     user: int = field(default_factory=os.geteuid)  # owner that cache files must have
 
     def path(self, absolute: str | Path) -> Path:
@@ -122,12 +131,12 @@ class Machine:
 
     def gpu_vendors(self) -> list[str]:
         """Return the vendors of display and compute devices on the PCI bus: "NVIDIA", "AMD", "Intel", or a PCI id."""
-        found = []
+        vendors = []
         for device in sorted(self.path("/sys/bus/pci/devices").glob("*")):
-            place = f"/sys/bus/pci/devices/{device.name}"
-            if self.first_line(f"{place}/class")[:4] in ("0x03", "0x12"):
-                found.append(_VENDORS.get(number := self.first_line(f"{place}/vendor"), number))
-        return [*dict.fromkeys(one for one in found if one not in _UNDRIVEN)]
+            device_folder = f"/sys/bus/pci/devices/{device.name}"
+            if self.first_line(f"{device_folder}/class")[:4] in ("0x03", "0x12"):
+                vendors.append(_VENDORS.get(number := self.first_line(f"{device_folder}/vendor"), number))
+        return [*dict.fromkeys(vendor for vendor in vendors if vendor not in _VENDORS_WITHOUT_VULKAN)]
 
     def manifests(self, kind: str) -> list[Path]:
         """Return the manifests in the Vulkan loader's folders; kind: "icd.d", "explicit_layer.d", "implicit_layer.d"."""
@@ -141,10 +150,14 @@ class Machine:
             self.value("XDG_DATA_HOME") or f"{home}/.local/share",
             *data.split(":"),
         ]
-        found = [one for folder in folders for one in sorted(self.path(folder).glob(f"vulkan/{kind}/*.json"))]
-        return [*dict.fromkeys(found)]
+        manifest_paths = [
+            manifest_path
+            for folder in folders
+            for manifest_path in sorted(self.path(folder).glob(f"vulkan/{kind}/*.json"))
+        ]
+        return [*dict.fromkeys(manifest_paths)]
 
 
 _VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
-_UNDRIVEN = ("0x1234", "0x1a03", "0x102b", "0x1013", "0x1414", "0x15ad", "0x1b36", "0x1d0f", "0x1ae0")
+_VENDORS_WITHOUT_VULKAN = ("0x1234", "0x1a03", "0x102b", "0x1013", "0x1414", "0x15ad", "0x1b36", "0x1d0f", "0x1ae0")
 # Virtual display adapters and board management controllers, which have no Vulkan driver.

@@ -10,38 +10,38 @@ import numpy as np
 
 from ...base.element_types import Array
 
-BLOCK = 1 << 16  # elements of a block; its float64 arrays fit into the CPU cache
+BLOCK_ELEMENTS = 1 << 16  # elements of a block; its float64 arrays fit into the CPU cache
 
 Index = tuple[slice, ...]
 
 
-def blocks(shape: tuple[int, ...], axes: int | None = None, most: int = 0) -> Iterator[Index]:
-    """Split a tensor along its first `axes` axes into blocks of about `most` elements (default BLOCK), in memory order."""
-    most = most or BLOCK
+def iter_blocks(shape: tuple[int, ...], axes: int | None = None, max_elements: int = 0) -> Iterator[Index]:
+    """Split a tensor along its first `axes` axes into blocks of about `max_elements` elements (default BLOCK_ELEMENTS), in memory order."""
+    max_elements = max_elements or BLOCK_ELEMENTS
     axes = len(shape) if axes is None else axes
     inner = [math.prod(shape[k + 1 :]) for k in range(axes)]
-    along = next((k for k in range(axes) if inner[k] <= most), axes - 1)
-    if along < 0 or math.prod(shape) <= most:
+    along = next((k for k in range(axes) if inner[k] <= max_elements), axes - 1)
+    if along < 0 or math.prod(shape) <= max_elements:
         yield tuple(slice(0, size) for size in shape)
         return
-    step = max(1, most // max(inner[along], 1))
+    step = max(1, max_elements // max(inner[along], 1))
     for outer in itertools.product(*(range(size) for size in shape[:along])):
         for start in range(0, shape[along], step):
             here = slice(start, min(start + step, shape[along]))
             yield (*(slice(i, i + 1) for i in outer), here, *(slice(0, size) for size in shape[along + 1 :]))
 
 
-def cut(index: Index, shape: tuple[int, ...]) -> Index:
+def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
     """Return the index into a tensor of that shape that broadcasts to the indexed block."""
-    own = index[len(index) - len(shape) :]
-    return tuple(slice(None) if size == 1 else one for one, size in zip(own, shape, strict=True))
+    last_slices = index[len(index) - len(shape) :]
+    return tuple(slice(None) if size == 1 else axis_slice for axis_slice, size in zip(last_slices, shape, strict=True))
 
 
-def by_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
+def compute_in_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
     """Concatenate the results of all blocks in float64. None means all zeros, in a block and in the result."""
-    joined: Array | None = None
-    for index in blocks(shape):
+    result: Array | None = None
+    for index in iter_blocks(shape):
         if (block := make(index)) is not None:
-            joined = np.zeros(shape) if joined is None else joined
-            joined[index] = block
-    return joined
+            result = np.zeros(shape) if result is None else result
+            result[index] = block
+    return result

@@ -8,138 +8,146 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .block_ranges import BLOCK_ELEMENTS, Index, broadcast_index, iter_blocks
 from .bounded import Bounded
-from .block_ranges import BLOCK, Index, blocks, cut
-from .choice_groups import of_one_choice
+from .choice_groups import label_value
 
 # Elementwise operators with broadcasting.
-MAPS = {
+ELEMENTWISE = {
     *("Exp", "Log", "Sqrt", "Erf", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"),
     *("Sigmoid", "Softplus", "Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish", "Add", "Sub", "Mul", "Div"),
     *("Sum", "Mean", "Max", "Min", "LeakyRelu", "PRelu", "ThresholdedRelu", "Shrink", "Elu", "Celu", "Selu", "HardSigmoid", "Gelu"),
     *("Swish", "Clip", "Mod", "Not", "And", "Or", "Xor", "Where", "IsNaN", "IsInf", "Equal", "Less", "Greater", "LessOrEqual"),
     *("GreaterOrEqual", "Floor", "Ceil", "Round", "Cast"),
 }  # fmt: skip
-_ROWS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # default `axis`
-BLOCKWISE = {*MAPS, *_ROWS, "BatchNormalization", "Concat", "MatMul"}
-READS_ATTRIBUTES = BLOCKWISE - MAPS - {"MatMul"}
-OLDEST = 13  # oldest supported opset; earlier ones broadcast differently and normalise over several axes
-LEAST_ROWS = 256  # minimum rows of a GEMM block, enough to amortise reading the other matrix
+_ROWWISE_AXES = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "RMSNormalization": -1}  # default `axis`
+BLOCKWISE = {*ELEMENTWISE, *_ROWWISE_AXES, "BatchNormalization", "Concat", "MatMul"}
+READS_ATTRIBUTES = BLOCKWISE - ELEMENTWISE - {"MatMul"}
+MIN_OPSET = 13  # oldest supported opset; earlier ones broadcast differently and normalise over several axes
+MIN_BLOCK_ROWS = 256  # minimum rows of a GEMM block, enough to amortise reading the other matrix
 
-Cut = Callable[[Index], list[Any]]
+BlockInputs = Callable[[Index], list[Any]]
 
 
-class Blockwise(NamedTuple):
+class BlockPlan(NamedTuple):
     """Shape of the result, its blocks, and a function from a block to its inputs."""
 
     shape: tuple[int, ...]
     blocks: Iterator[Index]
-    inputs: Cut
+    inputs: BlockInputs
 
 
-def blockwise(
+def plan_blocks(
     op: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Any], outputs: int
-) -> Blockwise | None:
+) -> BlockPlan | None:
     """Return how to evaluate an ONNX operator by blocks, or None to evaluate it at once (small results)."""
-    if op not in BLOCKWISE or opset < OLDEST or outputs != 1 or not inputs:
+    if op not in BLOCKWISE or opset < MIN_OPSET or outputs != 1 or not inputs:
         return None
-    if any(one is not None and not isinstance(one, Bounded) for one in inputs):
+    if any(value is not None and not isinstance(value, Bounded) for value in inputs):
         return None
-    if op in MAPS:
-        return blocks_of(inputs)
-    if op in _ROWS and inputs[0].ndim:
-        return _of_rows(inputs, int(attributes.get("axis", _ROWS[op])))
+    if op in ELEMENTWISE:
+        return plan_elementwise_blocks(inputs)
+    if op in _ROWWISE_AXES and inputs[0].ndim:
+        return _plan_row_blocks(inputs, int(attributes.get("axis", _ROWWISE_AXES[op])))
     if op == "BatchNormalization" and not attributes.get("training_mode", 0) and inputs[0].ndim > 1:
-        return _of_channels(inputs)
+        return _plan_channel_blocks(inputs)
     if op == "Concat":
-        return _of_parts(inputs, int(attributes["axis"]))
-    return _of_product(inputs) if op == "MatMul" else None
+        return _plan_concat_blocks(inputs, int(attributes["axis"]))
+    return _plan_gemm_blocks(inputs) if op == "MatMul" else None
 
 
-def blocks_of(inputs: Iterable[Any]) -> Blockwise | None:
+def plan_elementwise_blocks(inputs: Iterable[Any]) -> BlockPlan | None:
     """Return how to evaluate elementwise operators on these inputs by blocks; None if the result is small."""
     inputs = [*inputs]
-    if any(one is not None and not isinstance(one, Bounded) for one in inputs):
+    if any(value is not None and not isinstance(value, Bounded) for value in inputs):
         return None
-    shape = _broadcast([one.shape for one in inputs if one is not None])
-    if math.prod(shape) <= BLOCK:
+    shape = _broadcast_shape([value.shape for value in inputs if value is not None])
+    if math.prod(shape) <= BLOCK_ELEMENTS:
         return None
-    given = [None if one is None else of_one_choice(one, shape) for one in inputs]
-    return Blockwise(shape, blocks(shape), lambda index: parts(given, index))
+    labelled = [None if value is None else label_value(value, shape) for value in inputs]
+    return BlockPlan(shape, iter_blocks(shape), lambda index: slice_inputs(labelled, index))
 
 
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the broadcast shape."""
     rank = max(map(len, shapes))
-    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*wide, strict=True))
+    padded_shapes = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded_shapes, strict=True))
 
 
-def parts(inputs: Sequence[Any], index: Index) -> list[Any]:
+def slice_inputs(inputs: Sequence[Any], index: Index) -> list[Any]:
     """Return the blocks of the inputs that an elementwise block reads."""
-    return [None if one is None else one.part(cut(index, one.shape)) for one in inputs]
+    return [None if value is None else value.get_block(broadcast_index(index, value.shape)) for value in inputs]
 
 
-def _of_rows(inputs: Sequence[Any], axis: int) -> Blockwise | None:
+def _plan_row_blocks(inputs: Sequence[Any], axis: int) -> BlockPlan | None:
     x = inputs[0]
     rows = axis % x.ndim
-    if x.size <= BLOCK or rows == 0 or any(one is not None and one.ndim > x.ndim - rows for one in inputs[1:]):
+    if (
+        x.size <= BLOCK_ELEMENTS
+        or rows == 0
+        or any(value is not None and value.ndim > x.ndim - rows for value in inputs[1:])
+    ):
         return None
-    rest = [None if one is None else one.whole() for one in inputs[1:]]
-    return Blockwise(x.shape, blocks(x.shape, rows), lambda index: [x.part(index), *rest])
+    rest = [None if value is None else value.materialize() for value in inputs[1:]]
+    return BlockPlan(x.shape, iter_blocks(x.shape, rows), lambda index: [x.get_block(index), *rest])
 
 
-def _of_channels(inputs: Sequence[Any]) -> Blockwise | None:
-    x, rest = inputs[0], [one.whole() for one in inputs[1:]]
-    if x.size <= BLOCK or any(one.shape != x.shape[1:2] for one in rest):
+def _plan_channel_blocks(inputs: Sequence[Any]) -> BlockPlan | None:
+    x, rest = inputs[0], [value.materialize() for value in inputs[1:]]
+    if x.size <= BLOCK_ELEMENTS or any(value.shape != x.shape[1:2] for value in rest):
         return None
-    return Blockwise(x.shape, blocks(x.shape), lambda index: [x.part(index), *(one.part(index[1:2]) for one in rest)])
+    return BlockPlan(
+        x.shape,
+        iter_blocks(x.shape),
+        lambda index: [x.get_block(index), *(value.get_block(index[1:2]) for value in rest)],
+    )
 
 
-def _of_parts(inputs: Sequence[Any], axis: int) -> Blockwise | None:
+def _plan_concat_blocks(inputs: Sequence[Any], axis: int) -> BlockPlan | None:
     """Concatenate by blocks, each of which is within one input."""
-    if len({(one.stored, one.dtype, one.ndim) for one in inputs}) > 1:
+    if len({(value.stored, value.dtype, value.ndim) for value in inputs}) > 1:
         return None
     along = axis % inputs[0].ndim
-    ends = np.cumsum([one.shape[along] for one in inputs])
+    ends = np.cumsum([value.shape[along] for value in inputs])
     shape = (*inputs[0].shape[:along], int(ends[-1]), *inputs[0].shape[along + 1 :])
-    if math.prod(shape) <= BLOCK:
+    if math.prod(shape) <= BLOCK_ELEMENTS:
         return None
 
-    def part(index: Index) -> list[Any]:
+    def block_inputs(index: Index) -> list[Any]:
         source = int(np.searchsorted(ends, index[along].start, "right"))
-        return [inputs[source].part(_shifted(index, along, inputs[source].shape[along] - int(ends[source])))]
+        return [inputs[source].get_block(_shift_index(index, along, inputs[source].shape[along] - int(ends[source])))]
 
-    cuts = (
-        _shifted(index, along, int(end) - one.shape[along])
-        for one, end in zip(inputs, ends, strict=True)
-        for index in blocks(one.shape)
-        if one.size
+    block_indices = (
+        _shift_index(index, along, int(end) - value.shape[along])
+        for value, end in zip(inputs, ends, strict=True)
+        for index in iter_blocks(value.shape)
+        if value.size
     )
-    return Blockwise(shape, cuts, part)
+    return BlockPlan(shape, block_indices, block_inputs)
 
 
-def _shifted(index: Index, along: int, by: int) -> Index:
+def _shift_index(index: Index, along: int, by: int) -> Index:
     here = index[along]
     return (*index[:along], slice(here.start + by, here.stop + by), *index[along + 1 :])
 
 
-def _of_product(inputs: Sequence[Any]) -> Blockwise | None:
+def _plan_gemm_blocks(inputs: Sequence[Any]) -> BlockPlan | None:
     a, b = inputs
     if not a.is_float or a.ndim < 2 or b.ndim < 2 or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
         return None
     shape = (*a.shape[:-1], b.shape[-1])
-    if math.prod(shape) <= 4 * BLOCK:  # many small GEMMs take longer than one large GEMM
+    if math.prod(shape) <= 4 * BLOCK_ELEMENTS:  # many small GEMMs take longer than one large GEMM
         return None
     if b.ndim > 2:
-        cuts = blocks(shape, len(shape) - 2)
-        return Blockwise(shape, cuts, lambda index: [_rows(a, index, 2), _rows(b, index, 2)])
-    whole = b.whole()
-    cuts = blocks(shape, len(shape) - 1, max(4 * BLOCK, LEAST_ROWS * shape[-1]))
-    return Blockwise(shape, cuts, lambda index: [_rows(a, index, 1), whole])
+        block_indices = iter_blocks(shape, len(shape) - 2)
+        return BlockPlan(shape, block_indices, lambda index: [_block_rows(a, index, 2), _block_rows(b, index, 2)])
+    whole = b.materialize()
+    block_indices = iter_blocks(shape, len(shape) - 1, max(4 * BLOCK_ELEMENTS, MIN_BLOCK_ROWS * shape[-1]))
+    return BlockPlan(shape, block_indices, lambda index: [_block_rows(a, index, 1), whole])
 
 
-def _rows(value: Bounded, index: Index, last: int) -> Bounded:
+def _block_rows(value: Bounded, index: Index, last: int) -> Bounded:
     """Return the rows of a block, each with all elements of its last axes."""
-    kept = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
-    return value.part((*index[: len(index) - last], *kept))
+    last_slices = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
+    return value.get_block((*index[: len(index) - last], *last_slices))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .block_ranges import BLOCK, by_blocks
-from .alternatives import Sides
-from .float_types import FLOAT16, FLOAT32, FloatType, Types, is_float
+from .alternatives import Alternatives
+from .block_ranges import BLOCK_ELEMENTS, compute_in_blocks
+from .float_types import FLOAT16, FLOAT32, FloatType, ProgramTypes, is_float
 
 
 class Bounded:
@@ -20,14 +20,14 @@ class Bounded:
     dtype: the declared type.
     stored: the value comes from a tensor of the storage type, so storing it again rounds nothing.
     constant: a constant, or moved from one. GEMM kernels read it in the storage type; other kernels may not.
-    sides: alternative values of elements that depend on an undecided choice; `error` covers them all. None if there are
+    alternatives: alternative values of elements that depend on an undecided choice; `error` covers them all. None if there are
     none or they are not tracked.
-    unrounded: mask of sums that are exact in any order of additions, unless a following operation is folded into the
+    exact_sums: mask of sums that are exact in any order of additions, unless a following operation is folded into the
     sum; None if unknown.
     memo: cached results for a constant that several nodes or views read; None without caching.
     """
 
-    __slots__ = ("constant", "dtype", "error", "memo", "sides", "stored", "unrounded", "value")
+    __slots__ = ("alternatives", "constant", "dtype", "error", "exact_sums", "memo", "stored", "value")
 
     def __init__(
         self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
@@ -38,8 +38,8 @@ class Bounded:
         self.error = error
         self.stored = stored
         self.constant = constant
-        self.sides: Sides | None = None
-        self.unrounded: Array | None = None
+        self.alternatives: Alternatives | None = None
+        self.exact_sums: Array | None = None
         self.memo: dict[str, Any] | None = None
 
     @property
@@ -71,7 +71,7 @@ class Bounded:
         """Return the errors as an array, possibly read-only."""
         return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
 
-    def once(self, key: str, make: Callable[[], Any]) -> Any:
+    def memoize(self, key: str, make: Callable[[], Any]) -> Any:
         """Return `make()`, cached under `key` if the value has a memo."""
         if self.memo is None:
             return make()
@@ -89,79 +89,81 @@ class Bounded:
         """Return the same value with another error."""
         return Bounded(self.value, error, self.dtype)
 
-    def with_sides(self, sides: Sides | None) -> Bounded:
+    def with_alternatives(self, sides: Alternatives | None) -> Bounded:
         """Set the alternative values and return self."""
-        self.sides = sides
+        self.alternatives = sides
         return self
 
-    def with_unrounded(self, unrounded: Array | None) -> Bounded:
+    def with_exact_sums(self, unrounded: Array | None) -> Bounded:
         """Set the mask of exact sums and return self."""
-        self.unrounded = unrounded
+        self.exact_sums = unrounded
         return self
 
-    def unrounded_in(self, kept: FloatType) -> Array | None:
+    def exact_sums_in(self, storage: FloatType) -> Array | None:
         """Return the mask of sums that are still exact after they are stored in a type."""
-        return None if self.unrounded is None else self.unrounded & (kept.rounded(self.value) == self.value)
+        return None if self.exact_sums is None else self.exact_sums & (storage.rounded(self.value) == self.value)
 
-    def unfolded(self) -> Bounded:
+    def without_fused_sum(self) -> Bounded:
         """Return the value for an operator that no kernel folds into a sum."""
-        if self.unrounded is None or self.error is None:
+        if self.exact_sums is None or self.error is None:
             return self
-        error = np.where(self.unrounded, 0.0, self.error)
-        made = Bounded(self.value, error if error.any() else None, self.dtype, self.stored, self.constant)
-        return made.with_sides(self.sides)
+        error = np.where(self.exact_sums, 0.0, self.error)
+        result = Bounded(self.value, error if error.any() else None, self.dtype, self.stored, self.constant)
+        return result.with_alternatives(self.alternatives)
 
-    def at(self, actual: Array, spread: float = 1.0) -> Bounded:
+    def nearest_alternative(self, actual: Array, spread: float = 1.0) -> Bounded:
         """Return the alternative of every choice nearest to the device's value, with its own error. spread: factor on
         the errors.
         """
-        if self.sides is None or actual.shape != self.shape:
+        if self.alternatives is None or actual.shape != self.shape:
             return self
-        value, error = self.sides.nearest(actual, self.value, spread)
-        mask = self.sides.mask
-        made = Bounded(np.where(mask, value, self.value), np.where(mask, error, self.errors()), self.dtype, self.stored)
-        made.constant = self.constant
-        return made
+        value, error = self.alternatives.find_nearest(actual, self.value, spread)
+        mask = self.alternatives.mask
+        result = Bounded(
+            np.where(mask, value, self.value), np.where(mask, error, self.errors()), self.dtype, self.stored
+        )
+        result.constant = self.constant
+        return result
 
-    def part(self, index: tuple[slice, ...]) -> Bounded:
+    def get_block(self, index: tuple[slice, ...]) -> Bounded:
         """Return a view of the elements that the index selects."""
         error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
-        made = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
-        made.unrounded = None if self.unrounded is None else self.unrounded[index]
-        return made if self.sides is None else made.with_sides(self.sides.part(index))
+        result = Bounded(self.value[index], error, self.dtype, self.stored, self.constant)
+        result.exact_sums = None if self.exact_sums is None else self.exact_sums[index]
+        return result if self.alternatives is None else result.with_alternatives(self.alternatives.get_block(index))
 
-    def whole(self) -> Bounded:
+    def materialize(self) -> Bounded:
         """Return self; other kinds of values assemble their blocks."""
         return self
 
     def as_constant(self) -> Bounded:
         """Return the value as computed and stored before the program runs, keeping its errors."""
-        return Bounded(self.value, self.error, self.dtype, True, self.constant).with_sides(self.sides)
+        return Bounded(self.value, self.error, self.dtype, True, self.constant).with_alternatives(self.alternatives)
 
-    def moved(self, move: Callable[[Array], Array]) -> Bounded:
+    def rearrange(self, move: Callable[[Array], Array]) -> Bounded:
         """Apply an operation that only moves elements."""
         error = None if self.error is None else move(self.error)
-        made = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
-        made.unrounded = None if self.unrounded is None else move(self.unrounded.astype(np.float64)) == 1
-        return made if self.sides is None else made.with_sides(self.sides.moved(move))
+        result = Bounded(move(self.value), error, self.dtype, self.stored, self.constant)
+        result.exact_sums = None if self.exact_sums is None else move(self.exact_sums.astype(np.float64)) == 1
+        return result if self.alternatives is None else result.with_alternatives(self.alternatives.rearrange(move))
 
     def __repr__(self) -> str:
         worst = 0.0 if self.error is None else float(np.max(self.error, initial=0.0))
         return f"Bounded({self.dtype}{list(self.shape)}, error <= {worst:.3g})"
 
 
-def _finite(error: Array | None) -> Array | None:
+def _nan_to_infinity(error: Array | None) -> Array | None:
     """Replace NaN errors (from infinity - infinity or 0 * infinity) with infinity."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
-def _times(error: Array | None, factor: Any) -> Array | None:
+def _scale_error(error: Array | None, factor: Any) -> Array | None:
     """Return error * factor with 0 * infinity = 0, because an exact zero stays exact."""
     if error is None:
         return None
     with np.errstate(all="ignore"):
-        made = error * factor
-    return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, made) if np.isnan(made).any() else made
+        scaled = error * factor
+    return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, scaled) if np.isnan(scaled).any() else scaled
 
 
 def _is_inexact(x: Bounded) -> bool:
@@ -169,7 +171,7 @@ def _is_inexact(x: Bounded) -> bool:
     return x.error is not None and bool(np.min(x.error, initial=np.inf) > 0)
 
 
-def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
+def _exact_sum_mask(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
     """Return a mask of exact float64 sums a.value + second. second: b's value or its negative."""
     if _is_inexact(a) or _is_inexact(b):
         return False
@@ -179,62 +181,72 @@ def _added(total: Array, a: Bounded, second: Array, b: Bounded) -> Array | bool:
 class Arithmetic:
     """Float arithmetic in an accumulation type A (rule V2): every operation adds half an ulp of its result."""
 
-    def __init__(self, types: Types, dtype: Any) -> None:
+    def __init__(self, types: ProgramTypes, dtype: Any) -> None:
         self.types = types
         self.dtype = np.dtype(dtype)
-        self.type: FloatType = types.accumulation(dtype)
+        self.type: FloatType = types.accumulation_type(dtype)
         # Adds second-order terms and the reference's own rounding.
         self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53
 
-    def of(self, value: Any, error: Array | None = None) -> Bounded:
+    def wrap(self, value: Any, error: Array | None = None) -> Bounded:
         """Wrap a value in A; does not round it."""
         return Bounded(np.asarray(value, np.float64), error, self.dtype)
 
     def constant(self, value: float) -> Bounded:
         """Return a constant of the kernel source, rounded to float32."""
-        held = float(FLOAT32.rounded(value))  # attributes are float32, even for float64 operators
-        return self.of(value, None if held == value else np.asarray(abs(held - value)))
+        float32_value = float(FLOAT32.rounded(value))  # attributes are float32, even for float64 operators
+        return self.wrap(value, None if float32_value == value else np.asarray(abs(float32_value - value)))
 
-    def rounded(self, value: Array, error: Array | None, units: float = 1.0, lossless: Array | bool = False) -> Bounded:
-        """Round a value to A. units: error in half ulps. lossless: whether the float64 value is exact."""
+    def rounded(
+        self, value: Array, error: Array | None, half_ulps: float = 1.0, lossless: Array | bool = False
+    ) -> Bounded:
+        """Round a value to A. half_ulps: error in half ulps. lossless: whether the float64 value is exact."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
-            own = size * (self.unit * units) + self.type.step
-            is_inexact = units > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
+            own_error = size * (self.unit * half_ulps) + self.type.step
+            has_error = half_ulps > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
             # False if any value is NaN.
-            if is_inexact and size.size and size.min() >= self.type.normal and own.max() < np.inf:
-                return self.of(value, self.types.joined(error, own))
-            own = np.where(size < self.type.normal, size + self.type.step, own)  # subnormals may be flushed to zero
-            own = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
-            own = np.where(np.isfinite(value), own, 0.0)
-            if units <= 1.0:  # sums and products of exact integers are exact in any order
+            if has_error and size.size and size.min() >= self.type.normal and own_error.max() < np.inf:
+                return self.wrap(value, self.types.combine_errors(error, own_error))
+            own_error = np.where(
+                size < self.type.normal, size + self.type.step, own_error
+            )  # subnormals may be flushed to zero
+            own_error = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own_error)
+            own_error = np.where(np.isfinite(value), own_error, 0.0)
+            if half_ulps <= 1.0:  # sums and products of exact integers are exact in any order
                 is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
                 # A can represent the result, so rounding does not change it.
-                if self.type.name != "float64" and self.types.trusts_exact and np.any(lossless):
+                if self.type.name != "float64" and self.types.allows_exact_sums and np.any(lossless):
                     is_exact |= (self.type.rounded(value) == value) & (size >= self.type.normal) & lossless
-                own = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own)
-        total = self.types.joined(error, own)
-        return self.of(value, _finite(total) if total is not None and total.any() else None)
+                own_error = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own_error)
+        total = self.types.combine_errors(error, own_error)
+        return self.wrap(value, _nan_to_infinity(total) if total is not None and total.any() else None)
 
     def add(self, a: Bounded, b: Bounded) -> Bounded:
         """Return the sum, rounded once."""
         with np.errstate(all="ignore"):
             total = a.value + b.value
-            made = self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, b.value, b))
-        return _absorbed(made, a, b) if self.types.absorbs else made
+            rounded_sum = self.rounded(
+                total, self.types.combine_errors(a.error, b.error), 1.0, _exact_sum_mask(total, a, b.value, b)
+            )
+        return _absorb_lowest(rounded_sum, a, b) if self.types.absorbs_lowest else rounded_sum
 
     def sub(self, a: Bounded, b: Bounded) -> Bounded:
         """Return the difference, rounded once."""
         with np.errstate(all="ignore"):
             total = a.value - b.value
-            return self.rounded(total, self.types.joined(a.error, b.error), 1.0, _added(total, a, -b.value, b))
+            return self.rounded(
+                total, self.types.combine_errors(a.error, b.error), 1.0, _exact_sum_mask(total, a, -b.value, b)
+            )
 
     def mul(self, a: Bounded, b: Bounded) -> Bounded:
         """Return the product, rounded once."""
         with np.errstate(all="ignore"):
-            error = self.types.joined(_times(a.error, b.magnitude()), _times(b.error, np.abs(a.value)))
+            error = self.types.combine_errors(
+                _scale_error(a.error, b.magnitude()), _scale_error(b.error, np.abs(a.value))
+            )
             if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
-                error = np.where(self._infinite(a, b) | self._infinite(b, a), 0.0, error)
+                error = np.where(self._is_certainly_infinite(a, b) | self._is_certainly_infinite(b, a), 0.0, error)
             return self.rounded(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
 
     def div(self, a: Bounded, b: Bounded) -> Bounded:
@@ -243,48 +255,48 @@ class Arithmetic:
             value = a.value / b.value
             error = None
             if a.error is not None or b.error is not None:
-                least = np.abs(b.value) - b.errors()
-                both = self.types.joined(a.errors(), np.abs(value) * b.errors())
-                error = np.asarray(both) / np.where(least > 0, least, 0.0)
-                error = np.where((a.errors() == 0) & (b.errors() == 0) | self._infinite(a, b), 0.0, error)
+                min_divisor = np.abs(b.value) - b.errors()
+                combined = self.types.combine_errors(a.errors(), np.abs(value) * b.errors())
+                error = np.asarray(combined) / np.where(min_divisor > 0, min_divisor, 0.0)
+                error = np.where((a.errors() == 0) & (b.errors() == 0) | self._is_certainly_infinite(a, b), 0.0, error)
             return self.rounded(value, error, 2.0 if self.type.name == "float32" else 4.0)
 
-    def _infinite(self, a: Bounded, b: Bounded) -> Array:
+    def _is_certainly_infinite(self, a: Bounded, b: Bounded) -> Array:
         """Return a mask: a is certainly infinite, and b is finite, nonzero and of known sign."""
         sure = np.isinf(a.value) & (a.errors() == 0) & np.isfinite(b.value)
-        return np.asarray(sure & (np.abs(b.value) > self.types.reach(b.errors())))
+        return np.asarray(sure & (np.abs(b.value) > self.types.expand_error(b.errors())))
 
     def neg(self, a: Bounded) -> Bounded:
         """Return the negative; exact."""
-        return self.of(-a.value, a.error)
+        return self.wrap(-a.value, a.error)
 
     def abs(self, a: Bounded) -> Bounded:
         """Return the magnitude; exact."""
-        return self.of(np.abs(a.value), a.error)
+        return self.wrap(np.abs(a.value), a.error)
 
-    def scaled(self, a: Bounded, factor: float) -> Bounded:
+    def scale(self, a: Bounded, factor: float) -> Bounded:
         """Multiply by a power of two; exact."""
-        return self.of(a.value * factor, None if a.error is None else a.error * abs(factor))
+        return self.wrap(a.value * factor, None if a.error is None else a.error * abs(factor))
 
     def maximum(self, a: Bounded, b: Bounded) -> Bounded:
         """Return the larger value; exact."""
-        return self._chosen(np.maximum, a, b)
+        return self._min_or_max(np.maximum, a, b)
 
     def minimum(self, a: Bounded, b: Bounded) -> Bounded:
         """Return the smaller value; exact."""
-        return self._chosen(np.minimum, a, b)
+        return self._min_or_max(np.minimum, a, b)
 
-    def _chosen(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:
+    def _min_or_max(self, choose: Any, a: Bounded, b: Bounded) -> Bounded:
         """Return the minimum or maximum; the error of the result is at most that of either operand."""
         value = choose(a.value, b.value)
         if a.error is None and b.error is None:
-            return self.of(value)
+            return self.wrap(value)
         # Use the full reach of each operand: an error that is zero near the value may be nonzero farther away.
         with np.errstate(all="ignore"):
-            reach_a, reach_b = self.types.reach(a.errors()), self.types.reach(b.errors())
+            reach_a, reach_b = self.types.expand_error(a.errors()), self.types.expand_error(b.errors())
             low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
-            error = self.types.share(np.maximum(np.abs(high - value), np.abs(value - low)))
-        return self.of(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
+            error = self.types.unexpand_error(np.maximum(np.abs(high - value), np.abs(value - low)))
+        return self.wrap(value, np.where(np.isnan(error) & (a.errors() == b.errors()), 0.0, error))
 
     def select(self, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
         """Return a where the mask is true, else b. If the mask is undecided, the error covers both."""
@@ -293,100 +305,114 @@ class Arithmetic:
         if a.error is not None or b.error is not None:
             error = np.where(mask.value, a.errors(), b.errors())
         if mask.error is None:
-            return self.of(value, error)
+            return self.wrap(value, error)
         with np.errstate(all="ignore"):
             either = np.abs(a.value - b.value) + np.maximum(a.errors(), b.errors())
         either = np.where((a.value == b.value) & np.isnan(either), np.maximum(a.errors(), b.errors()), either)
         error = np.where(mask.error > 0, either, 0.0 if error is None else error)
-        return self.of(value, error)
+        return self.wrap(value, error)
 
 
-def _absorbed(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
+def _absorb_lowest(total: Bounded, a: Bounded, b: Bounded) -> Bounded:
     """Replace the sum with float16's lowest value if either operand has that value."""
     lowest = -FLOAT16.largest
-    takes = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
-    if not takes.any():
+    is_lowest = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
+    if not is_lowest.any():
         return total
-    error = None if total.error is None else np.where(takes, 0.0, total.error)
-    return Bounded(np.where(takes, lowest, total.value), error, total.dtype)
+    error = None if total.error is None else np.where(is_lowest, 0.0, total.error)
+    return Bounded(np.where(is_lowest, lowest, total.value), error, total.dtype)
 
 
-def stored(result: Bounded, types: Types) -> Bounded:
+def round_to_storage(result: Bounded, types: ProgramTypes) -> Bounded:
     """Round once, as a kernel does when it stores (V1). Representable exact results stay exact."""
     if not result.is_float:
         return result
-    kept = types.storage(result.dtype)
-    if types.overflows and str(result.dtype) != "float64":
-        result = replace_beyond(result, FLOAT32.largest, np.inf)
+    storage = types.storage_type(result.dtype)
+    if types.overflows_to_infinity and str(result.dtype) != "float64":
+        result = replace_overflow(result, FLOAT32.largest, np.inf)
     with np.errstate(all="ignore"):
         # A moved tensor is rounded only if it came from a wider type.
-        moved = result.stored
-        error = types.joined(result.error, apart(result.value, kept)) if moved else rounding(result, kept, types)
-    made = Bounded(result.value, error, result.dtype, True, result.constant)
-    made.unrounded = result.unrounded_in(kept)
-    if result.sides is None:
-        return made
+        was_stored = result.stored
+        error = (
+            types.combine_errors(result.error, storage_distance(result.value, storage))
+            if was_stored
+            else error_after_rounding(result, storage, types)
+        )
+    rounded = Bounded(result.value, error, result.dtype, True, result.constant)
+    rounded.exact_sums = result.exact_sums_in(storage)
+    if result.alternatives is None:
+        return rounded
 
     def store(value: Array, error: Array) -> Array:
-        return np.asarray(stored(Bounded(value, error, result.dtype, moved), types).errors())
+        return np.asarray(round_to_storage(Bounded(value, error, result.dtype, was_stored), types).errors())
 
-    return made.with_sides(result.sides.stored(store, kept))
+    return rounded.with_alternatives(result.alternatives.round_to_storage(store, storage))
 
 
-def rounded_to(value: Bounded, kept: FloatType, types: Types) -> Bounded:
+def round_to_type(value: Bounded, storage: FloatType, types: ProgramTypes) -> Bounded:
     """Round a stored value again, to a type narrower than the program's."""
 
-    def round_once(one: Array, error: Array | None) -> Array | None:
+    def round_once(array: Array, error: Array | None) -> Array | None:
         with np.errstate(all="ignore"):  # infinity stays infinite
-            return rounding(Bounded(one, error, value.dtype), kept, types)
+            return error_after_rounding(Bounded(array, error, value.dtype), storage, types)
 
-    made = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
-    made.unrounded = value.unrounded_in(kept)
-    return made if value.sides is None else made.with_sides(value.sides.stored(round_once, kept))
-
-
-def replace_beyond(given: Bounded, largest: float, replacement: float) -> Bounded:
-    """Replace finite values above `largest` in magnitude with `replacement`, keeping the sign."""
-    beyond = np.isfinite(given.value) & (np.abs(given.value) > largest)
-    if not beyond.any():
-        return given
-    value = np.where(beyond, np.copysign(replacement, given.value), given.value)
-    error = None if given.error is None else np.where(beyond, 0.0, given.error)
-    return Bounded(value, error, given.dtype, given.stored, given.constant).with_sides(given.sides)
-
-
-def apart(value: Array, kept: FloatType) -> Array | None:
-    """Return the distance to the nearest number of the type; None if all are representable."""
-    if kept.unit <= 2.0**-53:
-        return None
+    rounded = Bounded(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
+    rounded.exact_sums = value.exact_sums_in(storage)
     return (
-        _apart(value, kept) if value.size <= BLOCK else by_blocks(value.shape, lambda index: _apart(value[index], kept))
+        rounded
+        if value.alternatives is None
+        else rounded.with_alternatives(value.alternatives.round_to_storage(round_once, storage))
     )
 
 
-def _apart(value: Array, kept: FloatType) -> Array | None:
-    own = kept.apart(value)
-    return own if own.any() else None
+def replace_overflow(bounded: Bounded, largest: float, replacement: float) -> Bounded:
+    """Replace finite values above `largest` in magnitude with `replacement`, keeping the sign."""
+    beyond = np.isfinite(bounded.value) & (np.abs(bounded.value) > largest)
+    if not beyond.any():
+        return bounded
+    value = np.where(beyond, np.copysign(replacement, bounded.value), bounded.value)
+    error = None if bounded.error is None else np.where(beyond, 0.0, bounded.error)
+    return Bounded(value, error, bounded.dtype, bounded.stored, bounded.constant).with_alternatives(
+        bounded.alternatives
+    )
 
 
-def rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
+def storage_distance(value: Array, storage: FloatType) -> Array | None:
+    """Return the distance to the nearest number of the type; None if all are representable."""
+    if storage.unit <= 2.0**-53:
+        return None
+    return (
+        _block_storage_distance(value, storage)
+        if value.size <= BLOCK_ELEMENTS
+        else compute_in_blocks(value.shape, lambda index: _block_storage_distance(value[index], storage))
+    )
+
+
+def _block_storage_distance(value: Array, storage: FloatType) -> Array | None:
+    own_error = storage.storage_error(value)
+    return own_error if own_error.any() else None
+
+
+def error_after_rounding(result: Bounded, storage: FloatType, types: ProgramTypes) -> Array | None:
     """Return the error of a value after rounding it to a type."""
-    if result.size <= BLOCK:
-        return _rounding(result, kept, types)
-    return by_blocks(result.shape, lambda index: _rounding(result.part(index), kept, types))
+    if result.size <= BLOCK_ELEMENTS:
+        return _block_error_after_rounding(result, storage, types)
+    return compute_in_blocks(
+        result.shape, lambda index: _block_error_after_rounding(result.get_block(index), storage, types)
+    )
 
 
-def _rounding(result: Bounded, kept: FloatType, types: Types) -> Array | None:
+def _block_error_after_rounding(result: Bounded, storage: FloatType, types: ProgramTypes) -> Array | None:
     size = np.abs(result.value)
     if result.error is not None and result.size and np.min(result.error) > 0:
-        own = (size + result.error) * kept.unit + kept.step
-        if np.max(own) < np.inf:  # false if any value is NaN
-            return types.joined(result.error, own)
-    exact = np.abs(kept.rounded(result.value) - result.value)
-    exact = np.where(size < kept.normal, np.maximum(exact, size if kept.name != "float16" else exact), exact)
+        own_error = (size + result.error) * storage.unit + storage.step
+        if np.max(own_error) < np.inf:  # false if any value is NaN
+            return types.combine_errors(result.error, own_error)
+    exact = np.abs(storage.rounded(result.value) - result.value)
+    exact = np.where(size < storage.normal, np.maximum(exact, size if storage.name != "float16" else exact), exact)
     exact = np.where(np.isfinite(exact), exact, 0.0)  # infinity and overflow are checked elsewhere
     if result.error is None:
         return exact if exact.any() else None
-    own = (size + result.error) * kept.unit + kept.step
-    own = np.where(result.error == 0, exact, np.where(np.isfinite(own), own, 0.0))
-    return types.joined(result.error, own)
+    own_error = (size + result.error) * storage.unit + storage.step
+    own_error = np.where(result.error == 0, exact, np.where(np.isfinite(own_error), own_error, 0.0))
+    return types.combine_errors(result.error, own_error)

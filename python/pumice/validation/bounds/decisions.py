@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array, numpy_dtype
+from .alternatives import IntegerAlternatives, OneHotAlternatives, RankAlternatives
 from .bounded import Bounded
-from .elementwise import axis_of_old_broadcast, wrapped_error
-from .ranking import best_of, places_of
+from .elementwise import align_old_broadcast, wrap_integer_error
+from .float_types import FLOAT32, ProgramTypes, find_float_type, is_float
+from .ranking import find_largest, find_ranking
 from .registry import Call, Undecided, Unproved, rule
-from .alternatives import OneHot, Ranked, Whole
-from .float_types import FLOAT32, Types, float_type, is_float
 
-_COMPARED: dict[str, Any] = {
+_COMPARISONS: dict[str, Any] = {
     "Equal": np.equal,
     "Less": np.less,
     "Greater": np.greater,
@@ -23,14 +23,14 @@ _COMPARED: dict[str, Any] = {
 }
 
 
-@rule(*_COMPARED)
+@rule(*_COMPARISONS)
 def _comparison(call: Call) -> list[Any]:
-    call = axis_of_old_broadcast(call)
+    call = align_old_broadcast(call)
     a, b = call.input(0), call.input(1)
-    value = _COMPARED[call.op](a.value, b.value)
+    value = _COMPARISONS[call.op](a.value, b.value)
     if a.exact and b.exact:
         return [Bounded(value, None, bool)]
-    width = call.types.reach(a.errors() + b.errors())
+    width = call.types.expand_error(a.errors() + b.errors())
     with np.errstate(all="ignore"):
         gap = np.abs(np.asarray(a.value, np.float64) - b.value)
     same_infinity = np.isnan(gap) & (width == 0)
@@ -39,35 +39,35 @@ def _comparison(call: Call) -> list[Any]:
 
 
 @rule("Floor", "Ceil", "Round")
-def _whole(call: Call) -> list[Any]:
+def _round_to_integer(call: Call) -> list[Any]:
     x = call.input(0)
-    to = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint}[call.op]
-    value = to(x.value)
-    return [stepwise(to, x, Bounded(value, None, x.dtype), call.types)]
+    step_function = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint}[call.op]
+    value = step_function(x.value)
+    return [apply_step_function(step_function, x, Bounded(value, None, x.dtype), call.types)]
 
 
-def stepwise(to: Any, x: Bounded, made: Bounded, types: Types) -> Bounded:
-    """Return the integer `to(x)`. Alternatives are all integers between the results at the ends of x's interval."""
+def apply_step_function(step_function: Any, x: Bounded, result: Bounded, types: ProgramTypes) -> Bounded:
+    """Return the integer `step_function(x)`. Alternatives are all integers between the results at the ends of x's interval."""
     if x.error is None:
-        return made
-    error = types.reach(x.error)
-    value = np.asarray(made.value, np.float64)
+        return result
+    error = types.expand_error(x.error)
+    value = np.asarray(result.value, np.float64)
     with np.errstate(all="ignore"):
-        ends = to(x.value - error), to(x.value + error)
+        ends = step_function(x.value - error), step_function(x.value + error)
         low, high = np.minimum(*ends), np.maximum(*ends)
         moved = np.maximum(np.abs(high - value), np.abs(low - value))
     moved = np.where(np.isnan(moved), np.where(error > 0, np.inf, 0.0), moved)
     if not moved.any():
-        return made
+        return result
     undecided = (moved > 0) & np.isfinite(moved)
-    sides = Whole(undecided, np.where(undecided, low, value), np.where(undecided, high, value))
-    return Bounded(made.value, moved, made.dtype).with_sides(sides if undecided.any() else None)
+    sides = IntegerAlternatives(undecided, np.where(undecided, low, value), np.where(undecided, high, value))
+    return Bounded(result.value, moved, result.dtype).with_alternatives(sides if undecided.any() else None)
 
 
 # ---- casts
 
 
-def narrow_float(name: str) -> bool:
+def is_sub_16_bit_float(name: str) -> bool:
     """Whether an element type is a float of 8 bits or less."""
     return name.startswith(("float8", "float4"))
 
@@ -83,7 +83,7 @@ def dtype_of(number: int) -> np.dtype[Any]:
     return np.dtype(object) if name == "string" else numpy_dtype(names.get(name, name))
 
 
-def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
+def float_to_integer(x: Bounded, dtype: np.dtype[Any], types: ProgramTypes) -> Bounded:
     """Truncate and saturate, with NaN -> 0, as in math.glsl. ONNX leaves these cases undefined."""
     info = np.iinfo(dtype)
     with np.errstate(all="ignore"):
@@ -93,15 +93,15 @@ def to_integer(x: Bounded, dtype: np.dtype[Any], types: Types) -> Bounded:
         value = np.where(top, info.max, np.where(top, 0.0, inside).astype(dtype)).astype(dtype)
         beyond = (whole > float(info.max)) | (whole < float(info.min)) | np.isnan(x.value)
         ends = float(info.min), float(info.max)
-        made = stepwise(lambda v: np.clip(np.trunc(v), *ends), x, Bounded(value, None, dtype), types)
-    if types.foreign and beyond.any():
-        made.error = np.where(beyond, np.inf, made.errors())
-        if made.sides is not None:
-            made.sides.mask = made.sides.mask & ~beyond
-    return made
+        result = apply_step_function(lambda v: np.clip(np.trunc(v), *ends), x, Bounded(value, None, dtype), types)
+    if types.other_runtime and beyond.any():
+        result.error = np.where(beyond, np.inf, result.errors())
+        if result.alternatives is not None:
+            result.alternatives.mask = result.alternatives.mask & ~beyond
+    return result
 
 
-def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
+def cast_value(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
     """Cast to another element type. Raise Unproved if a type needs exact values and x is inexact."""
     if dtype.kind == "O":
         raise Unproved("a Cast to strings")
@@ -111,34 +111,34 @@ def cast(x: Bounded, dtype: np.dtype[Any], call: Call) -> Bounded:
             value = np.asarray(source, np.float64)
             return Bounded(value, _cast_error(x, value, dtype, call), dtype)
         return Bounded(np.asarray(source).astype(np.float64), None, dtype)
-    if narrow_float(str(dtype)) or dtype.kind == "V" or not (x.is_float or x.value.dtype.kind in "biu"):
-        return _narrow_cast(x, dtype, bool(call.attribute("saturate", 1)))
+    if is_sub_16_bit_float(str(dtype)) or dtype.kind == "V" or not (x.is_float or x.value.dtype.kind in "biu"):
+        return _cast_small_type(x, dtype, bool(call.attribute("saturate", 1)))
     if dtype.kind == "b":
         with np.errstate(all="ignore"):
-            unsure = (np.abs(np.asarray(x.value, np.float64)) <= call.types.reach(x.errors())) & (x.errors() > 0)
+            unsure = (np.abs(np.asarray(x.value, np.float64)) <= call.types.expand_error(x.errors())) & (x.errors() > 0)
         return Bounded(np.asarray(x.value != 0), unsure * 1.0 if unsure.any() else None, bool)
     if x.is_float:
-        return to_integer(x, dtype, call.types)
+        return float_to_integer(x, dtype, call.types)
     with np.errstate(all="ignore"):
         return Bounded(x.value.astype(dtype), x.error, dtype)
 
 
-def _narrow_cast(x: Bounded, dtype: np.dtype[Any], saturate: bool) -> Bounded:
+def _cast_small_type(x: Bounded, dtype: np.dtype[Any], saturate: bool) -> Bounded:
     """Cast exact values to or from 8-bit floats and sub-byte integers."""
     if not x.exact or x.dtype == object or str(dtype) == "float8_e8m0fnu":
         raise Unproved(f"a Cast from {x.dtype} to {dtype}")
     value = np.asarray(x.value).astype(np.float32)
-    if narrow_float(str(dtype)) and saturate:
+    if is_sub_16_bit_float(str(dtype)) and saturate:
         import ml_dtypes
 
         largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         value = np.where(np.isnan(value), value, np.clip(value, -largest, largest))
-    elif not narrow_float(str(dtype)) and dtype.kind == "V":
+    elif not is_sub_16_bit_float(str(dtype)) and dtype.kind == "V":
         value = np.trunc(value)
-        made = value.astype(np.int8).astype(dtype)
-        if not np.array_equal(made.astype(np.float32), value):
+        result = value.astype(np.int8).astype(dtype)
+        if not np.array_equal(result.astype(np.float32), value):
             raise Unproved(f"a Cast to {dtype} beyond its range")
-        return Bounded(made, None, dtype)
+        return Bounded(result, None, dtype)
     return Bounded(value.astype(dtype), None, dtype)
 
 
@@ -147,9 +147,9 @@ def _cast_error(x: Bounded, value: Array, dtype: np.dtype[Any], call: Call) -> A
     with np.errstate(all="ignore"):
         if str(dtype) == "float64" and x.is_float:
             return x.error
-        held = FLOAT32 if str(dtype) != "float64" else float_type("float64")
-        target = float_type(str(dtype))
-        moved = np.maximum(np.abs(target.rounded(value) - value), np.abs(held.rounded(value) - value))
+        float_format = FLOAT32 if str(dtype) != "float64" else find_float_type("float64")
+        target = find_float_type(str(dtype))
+        moved = np.maximum(np.abs(target.rounded(value) - value), np.abs(float_format.rounded(value) - value))
         moved = np.where(np.isfinite(moved), moved, 0.0)
         if x.error is not None:
             moved = np.where(x.error > 0, x.error + (np.abs(value) + x.error) * target.unit + target.step, moved)
@@ -166,17 +166,17 @@ def _cast(call: Call) -> list[Any]:
         dtype = np.dtype(to.lower().replace("double", "float64")) if isinstance(to, str) and to.lower() not in ("float",) else (
             np.dtype(np.float32) if isinstance(to, str) else dtype_of(to)
         )  # fmt: skip
-    made = cast(x, dtype, call)
-    kept = x.stored and x.is_float and x.dtype == made.dtype
-    error = made.error if x.is_float or made.is_float else wrapped_error(made.value, made.error)
-    return [Bounded(made.value, error, made.dtype, kept).with_sides(made.sides)]
+    result = cast_value(x, dtype, call)
+    is_stored = x.stored and x.is_float and x.dtype == result.dtype
+    error = result.error if x.is_float or result.is_float else wrap_integer_error(result.value, result.error)
+    return [Bounded(result.value, error, result.dtype, is_stored).with_alternatives(result.alternatives)]
 
 
 # ---- the largest, the first, the order
 
 
 @rule("ArgMax", "ArgMin")
-def _arg(call: Call) -> list[Any]:
+def _arg_min_max(call: Call) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
     values = x.value if call.op == "ArgMax" else -x.value.astype(np.float64 if x.is_float else x.value.dtype)
     if not x.is_float and call.op == "ArgMin":
@@ -186,11 +186,11 @@ def _arg(call: Call) -> list[Any]:
     else:
         best = np.argmax(values, axis=axis)
     keep = bool(call.attribute("keepdims", 1))
-    made = Bounded(best.astype(np.int64), None, np.int64)
+    result = Bounded(best.astype(np.int64), None, np.int64)
     if x.error is not None:
-        falling = Bounded(np.asarray(values, np.float64), x.error, np.float64)
-        made = best_of(falling, axis, made, call.types, bool(call.attribute("select_last_index", 0)))
-    return [made.moved(lambda v: np.expand_dims(v, axis)) if keep else made]
+        descending = Bounded(np.asarray(values, np.float64), x.error, np.float64)
+        result = find_largest(descending, axis, result, call.types, bool(call.attribute("select_last_index", 0)))
+    return [result.rearrange(lambda v: np.expand_dims(v, axis)) if keep else result]
 
 
 def _last_argmin(values: Array, axis: int) -> Array:
@@ -201,11 +201,11 @@ def _last_argmin(values: Array, axis: int) -> Array:
 def _top_k(call: Call) -> list[Any]:
     x = call.input(0)
     axis = call.attribute("axis", -1)
-    wanted = call.integers(1)
-    k = int(call.attribute("k")) if wanted is None else wanted[0]
+    count_list = call.integer_list(1)
+    k = int(call.attribute("k")) if count_list is None else count_list[0]
     largest = bool(call.attribute("largest", 1))
     keys = x.value
-    ordered = _falling(keys, axis) if largest else np.argsort(keys, axis=axis, kind="stable")
+    ordered = _descending_order(keys, axis) if largest else np.argsort(keys, axis=axis, kind="stable")
     indices = np.take(ordered, np.arange(k), axis=axis)
     values = np.take_along_axis(x.value, indices, axis)
     if x.error is None:
@@ -213,22 +213,22 @@ def _top_k(call: Call) -> list[Any]:
     # The k-th largest value moves by no more than the largest error.
     worst = np.broadcast_to(np.max(x.error, axis=axis, keepdims=True), values.shape)
     with np.errstate(all="ignore"):
-        rising = -np.where(np.isnan(keys), np.inf, keys) if x.is_float else -keys.astype(np.float64)
-    falling = Bounded(np.asarray(keys if largest else rising, np.float64), x.error, np.float64)
-    chosen = places_of(falling, axis, Bounded(indices, None, np.int64), call.types)
+        negated = -np.where(np.isnan(keys), np.inf, keys) if x.is_float else -keys.astype(np.float64)
+    descending = Bounded(np.asarray(keys if largest else negated, np.float64), x.error, np.float64)
+    chosen = find_ranking(descending, axis, Bounded(indices, None, np.int64), call.types)
     return [Bounded(values, np.array(worst), x.dtype), chosen]
 
 
-def _falling(keys: Array, axis: int) -> Array:
+def _descending_order(keys: Array, axis: int) -> Array:
     """Return the stable descending order, with NaN first."""
-    rising = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
-    return np.asarray(keys.shape[axis] - 1 - np.flip(rising, axis))
+    ascending = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
+    return np.asarray(keys.shape[axis] - 1 - np.flip(ascending, axis))
 
 
 @rule("NonZero")
 def _non_zero(call: Call) -> list[Any]:
     x = call.input(0)
-    near = (np.abs(np.asarray(x.value, np.float64)) <= call.types.reach(x.errors())) & (x.errors() > 0)
+    near = (np.abs(np.asarray(x.value, np.float64)) <= call.types.expand_error(x.errors())) & (x.errors() > 0)
     if near.any():
         raise Undecided("NonZero of numbers that may be zero")
     return [Bounded(np.stack(np.nonzero(x.value)).astype(np.int64).reshape(max(x.ndim, 0), -1), None, np.int64)]
@@ -242,14 +242,16 @@ def _hardmax(call: Call) -> list[Any]:
     if call.opset < 13:
         axis += x.ndim if axis < 0 else 0
         rows = int(np.prod(shape[:axis], dtype=int))
-        x, axis = x.moved(lambda v: v.reshape(rows, -1)), 1
+        x, axis = x.rearrange(lambda v: v.reshape(rows, -1)), 1
     axis %= max(x.ndim, 1)
-    (best,) = _arg(Call("ArgMax", [x], {"axis": axis}, 23, call.types))
+    (best,) = _arg_min_max(Call("ArgMax", [x], {"axis": axis}, 23, call.types))
     value = np.zeros(x.shape)
     np.put_along_axis(value, best.value, 1.0, axis)
-    made = Bounded(value, None, x.dtype)
-    if best.sides is not None:
-        assert isinstance(best.sides, Ranked)
-        may = np.moveaxis(best.sides.may().squeeze(axis), -1, axis)
-        made = Bounded(value, np.where(may, np.inf, 0.0), x.dtype).with_sides(OneHot(may, axis))
-    return [made if made.shape == shape else made.moved(lambda v: v.reshape(shape))]
+    result = Bounded(value, None, x.dtype)
+    if best.alternatives is not None:
+        assert isinstance(best.alternatives, RankAlternatives)
+        is_possible = np.moveaxis(best.alternatives.possible_indices().squeeze(axis), -1, axis)
+        result = Bounded(value, np.where(is_possible, np.inf, 0.0), x.dtype).with_alternatives(
+            OneHotAlternatives(is_possible, axis)
+        )
+    return [result if result.shape == shape else result.rearrange(lambda v: v.reshape(shape))]

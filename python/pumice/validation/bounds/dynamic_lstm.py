@@ -7,42 +7,42 @@ from typing import Any
 import numpy as np
 
 from .bounded import Bounded
-from .recurrent import Recurrent, finished
+from .gemm_conv import integer_contract, subtract_zero_point
+from .recurrent import RecurrentNode, recurrent_outputs
 from .registry import Call, Unproved, rule
-from .registry import call as other
-from .gemm_conv import integer_product, without_zero
+from .registry import call_operator as call_operator
 
 _W_SCALE, _R_SCALE = 8, 10  # input indices; each zero point follows its scale
 
 
-class _Dynamic(Recurrent):
+class _DynamicQuantizeLstm(RecurrentNode):
     """LSTM steps with quantised GEMMs."""
 
     def __init__(self, call: Call) -> None:
         if call.attribute("clip") is not None:
             raise Unproved("DynamicQuantizeLSTM with clip")
-        if call.types.foreign:  # ONNX Runtime does not quantise all sequences in a step together
+        if call.types.other_runtime:  # ONNX Runtime does not quantise all sequences in a step together
             raise Unproved("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
-        super().__init__(Call("LSTM", call.given, call.attributes, 23, call.types))
+        super().__init__(Call("LSTM", call.inputs, call.attributes, 23, call.types))
         self.hidden = self.r.shape[1]
         self._quantized = Call("LSTM", [call.input(0)], None, 23, self.types)
-        self.x, self._scale, self._zero = self._codes(self.x)
+        self.x, self._scale, self._zero = self._quantize_input(self.x)
 
-    def _codes(self, x: Bounded) -> list[Bounded]:
+    def _quantize_input(self, x: Bounded) -> list[Bounded]:
         """Return the quantised values, their scale and their zero point."""
-        codes, scale, zero = other("DynamicQuantizeLinear", [x], like=self._quantized)
-        return [codes, self.kept(scale), zero]
+        codes, scale, zero = call_operator("DynamicQuantizeLinear", [x], like=self._quantized)
+        return [codes, self.round_state(scale), zero]
 
-    def gates(self, index: int, value: Bounded, direction: int) -> Bounded:
+    def project_gates(self, index: int, value: Bounded, direction: int) -> Bounded:
         """Return the integer GEMM times both scales."""
-        codes, scale, zero = (value, self._scale, self._zero) if index == 1 else self._codes(value)
+        codes, scale, zero = (value, self._scale, self._zero) if index == 1 else self._quantize_input(value)
         first = _W_SCALE if index == 1 else _R_SCALE
-        weights, of_weights, offset = (self.needed(i, direction) for i in (index, first, first + 1))
-        total = integer_product(np.matmul, without_zero(codes, zero), without_zero(weights, offset))
-        whole = self.kept(Bounded(total.value.astype(np.float64), total.error, self.dtype))
-        return self.m.mul(whole, self.kept(self.m.mul(scale, of_weights)))
+        weights, of_weights, offset = (self.required_direction_of(i, direction) for i in (index, first, first + 1))
+        total = integer_contract(np.matmul, subtract_zero_point(codes, zero), subtract_zero_point(weights, offset))
+        whole = self.round_state(Bounded(total.value.astype(np.float64), total.error, self.dtype))
+        return self.m.mul(whole, self.round_state(self.m.mul(scale, of_weights)))
 
 
 @rule("DynamicQuantizeLSTM", domain="com.microsoft")
 def _dynamic_lstm(call: Call) -> list[Any]:
-    return finished(call, _Dynamic(call))
+    return recurrent_outputs(call, _DynamicQuantizeLstm(call))

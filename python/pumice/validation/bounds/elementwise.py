@@ -8,34 +8,34 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
+from .alternatives import IntegerAlternatives
 from .bounded import Arithmetic, Bounded
-from .undecided_choices import either, selected
-from .math_functions import apply
-from .registry import Call, Undecided, Unproved, rule
-from .alternatives import Whole
 from .float_types import is_float
+from .math_functions import apply_function
+from .registry import Call, Undecided, Unproved, rule
+from .undecided_choices import either_value, select_with_alternatives
 
-_UNARY = {
+_UNARY_FUNCTIONS = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
     "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh",
     "Atanh": "atanh", "Sigmoid": "sigmoid", "Softplus": "softplus",
 }  # fmt: skip
 
 
-@rule(*_UNARY)
-def _unary(call: Call) -> list[Any]:
-    return [apply(_UNARY[call.op], call.input(0), call.arithmetic())]
+@rule(*_UNARY_FUNCTIONS)
+def _math_function(call: Call) -> list[Any]:
+    return [apply_function(_UNARY_FUNCTIONS[call.op], call.input(0), call.arithmetic())]
 
 
 @rule("Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish")
-def _simple(call: Call) -> list[Any]:
+def _simple_unary(call: Call) -> list[Any]:
     x = call.input(0)
     if not x.is_float:
         table: dict[str, Any] = {"Abs": np.abs, "Neg": np.negative, "Sign": np.sign, "Relu": lambda v: np.maximum(v, 0)}
-        made = table[call.op](x.value).astype(x.value.dtype)
+        result = table[call.op](x.value).astype(x.value.dtype)
         error = _sign_error(x) if call.op == "Sign" else x.error
-        return [Bounded(made, wrapped_error(made, error), x.dtype)]
-    return [_SIMPLE[call.op](x, call.arithmetic())]
+        return [Bounded(result, wrap_integer_error(result, error), x.dtype)]
+    return [_SIMPLE_FUNCTIONS[call.op](x, call.arithmetic())]
 
 
 def _sign_error(x: Bounded) -> Array | None:
@@ -49,45 +49,45 @@ def _sign_error(x: Bounded) -> Array | None:
 def _sign(x: Bounded, a: Arithmetic) -> Bounded:
     value = np.sign(x.value)
     if x.error is None:
-        return a.of(value)
-    reach = a.types.reach(x.error)
+        return a.wrap(value)
+    reach = a.types.expand_error(x.error)
     with np.errstate(all="ignore"):
         low, high = np.sign(x.value - reach), np.sign(x.value + reach)
     unsure = ~(low == high) & ~np.isnan(value)
     low, high = np.where(np.isnan(low), -1.0, low), np.where(np.isnan(high), 1.0, high)
-    sides = Whole(unsure, np.where(unsure, low, value), np.where(unsure, high, value))
-    return a.of(value, np.where(unsure, 2.0, 0.0)).with_sides(sides if unsure.any() else None)
+    sides = IntegerAlternatives(unsure, np.where(unsure, low, value), np.where(unsure, high, value))
+    return a.wrap(value, np.where(unsure, 2.0, 0.0)).with_alternatives(sides if unsure.any() else None)
 
 
-def _kept(made: Bounded, x: Bounded) -> Bounded:
+def _keep_stored(result: Bounded, x: Bounded) -> Bounded:
     """Mark the result of an exact operation as stored if its input was."""
-    made.stored = x.stored
-    return made
+    result.stored = x.stored
+    return result
 
 
 def _hard_swish(x: Bounded, a: Arithmetic) -> Bounded:
-    gate = a.add(a.div(x, a.of(6.0)), a.of(0.5))
-    return a.mul(x, a.maximum(a.of(0.0), a.minimum(a.of(1.0), gate)))
+    gate = a.add(a.div(x, a.wrap(6.0)), a.wrap(0.5))
+    return a.mul(x, a.maximum(a.wrap(0.0), a.minimum(a.wrap(1.0), gate)))
 
 
-_SIMPLE: dict[str, Any] = {
-    "Abs": lambda x, a: _kept(a.abs(x), x),
-    "Neg": lambda x, a: _kept(a.neg(x), x),
+_SIMPLE_FUNCTIONS: dict[str, Any] = {
+    "Abs": lambda x, a: _keep_stored(a.abs(x), x),
+    "Neg": lambda x, a: _keep_stored(a.neg(x), x),
     "Sign": _sign,
-    "Relu": lambda x, a: _kept(a.maximum(x, a.of(0.0)), x),
-    "Reciprocal": lambda x, a: a.div(a.of(1.0), x),
-    "Softsign": lambda x, a: a.div(x, a.add(a.of(1.0), a.abs(x))),
-    "Mish": lambda x, a: a.mul(x, apply("tanh", apply("softplus", x, a), a)),
+    "Relu": lambda x, a: _keep_stored(a.maximum(x, a.wrap(0.0)), x),
+    "Reciprocal": lambda x, a: a.div(a.wrap(1.0), x),
+    "Softsign": lambda x, a: a.div(x, a.add(a.wrap(1.0), a.abs(x))),
+    "Mish": lambda x, a: a.mul(x, apply_function("tanh", apply_function("softplus", x, a), a)),
     "HardSwish": _hard_swish,
 }
 
 
-def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
+def wrap_integer(value: Any, dtype: np.dtype[Any]) -> Any:
     """Wrap integers modulo 2^bits, as the engine does."""
     return np.asarray(value).astype(dtype)
 
 
-def wrapped_error(value: Array, error: Array | None) -> Array | None:
+def wrap_integer_error(value: Array, error: Array | None) -> Array | None:
     """Return the error of wrapped integers: infinite if an integer within the error would overflow."""
     if error is None or value.dtype == bool:
         return error
@@ -97,7 +97,7 @@ def wrapped_error(value: Array, error: Array | None) -> Array | None:
     return np.where((error > 0) & beyond, np.inf, error)
 
 
-def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
+def _integer_arithmetic(op: str, a: Bounded, b: Bounded) -> Bounded:
     """Compute integer arithmetic; undecided operands have errors."""
     dtype = a.value.dtype
     x, y = a.value, b.value.astype(dtype, copy=False)
@@ -118,50 +118,50 @@ def _integer_pair(op: str, a: Bounded, b: Bounded) -> Bounded:
             error = a.errors() * (sizes[1] + b.errors()) + sizes[0] * b.errors()
         if op == "Div":
             error = np.where(error > 0, np.inf, 0.0)
-    made = wrapped(value, dtype)
-    return Bounded(made, wrapped_error(made, error), a.dtype)
+    result = wrap_integer(value, dtype)
+    return Bounded(result, wrap_integer_error(result, error), a.dtype)
 
 
 @rule("Add", "Sub", "Mul", "Div")
 def _binary(call: Call) -> list[Any]:
-    call = axis_of_old_broadcast(call)
+    call = align_old_broadcast(call)
     a, b = call.input(0), call.input(1)
     if not a.is_float:
-        return [_integer_pair(call.op, a, b)]
+        return [_integer_arithmetic(call.op, a, b)]
     m = call.arithmetic()
     return [{"Add": m.add, "Sub": m.sub, "Mul": m.mul, "Div": m.div}[call.op](a, b)]
 
 
-def axis_of_old_broadcast(call: Call) -> Call:
+def align_old_broadcast(call: Call) -> Call:
     """Align the second operand at `axis`, as opsets below 7 broadcast."""
     if call.opset >= 7 or not call.attribute("broadcast", 0) or call.attribute("axis") is None:
         return call
     a, b, axis = call.input(0), call.input(1), int(call.attribute("axis"))
     axis += a.ndim if axis < 0 else 0
     shape = (*b.shape, *[1] * (a.ndim - axis - b.ndim))
-    call.given = [a, b.moved(lambda v: v.reshape(shape))]
+    call.inputs = [a, b.rearrange(lambda v: v.reshape(shape))]
     return call
 
 
 @rule("Sum", "Mean", "Max", "Min")
-def _folded(call: Call) -> list[Any]:
+def _variadic(call: Call) -> list[Any]:
     values = [call.input(i) for i in range(len(call))]
     if not values[0].is_float:
-        if any(not one.exact for one in values):
+        if any(not value.exact for value in values):
             raise Undecided(f"{call.op} of undecided integers")
         fold = {"Max": np.maximum, "Min": np.minimum}[call.op]
-        return [Bounded(functools.reduce(fold, [one.value for one in values]), None, values[0].dtype)]
+        return [Bounded(functools.reduce(fold, [value.value for value in values]), None, values[0].dtype)]
     m = call.arithmetic()
     step = {"Max": m.maximum, "Min": m.minimum}.get(call.op, m.add)
-    made = functools.reduce(step, values)
+    result = functools.reduce(step, values)
     if call.op in ("Max", "Min"):
-        made = Bounded(made.value, made.error, made.dtype, all(one.stored for one in values))
-    return [m.div(made, m.of(float(len(values)))) if call.op == "Mean" else made]
+        result = Bounded(result.value, result.error, result.dtype, all(value.stored for value in values))
+    return [m.div(result, m.wrap(float(len(values)))) if call.op == "Mean" else result]
 
 
 @rule("Pow")
 def _pow(call: Call) -> list[Any]:
-    call = axis_of_old_broadcast(call)
+    call = align_old_broadcast(call)
     a, b = call.input(0), call.input(1)
     m = call.arithmetic()
     with np.errstate(all="ignore"):
@@ -174,11 +174,11 @@ def _pow(call: Call) -> list[Any]:
         error = None
         if a.error is not None or b.error is not None:
             error = _power_error(a, Bounded(powers, b.error), value)
-        units: Any = 0.0 if np.all(powers == 1) else 1.0 if np.all(powers == 2) else 6.0
+        half_ulps: Any = 0.0 if np.all(powers == 1) else 1.0 if np.all(powers == 2) else 6.0
         if m.type.name == "float64":
-            units = 64.0 + 4 * np.abs(np.where(np.isfinite(powers * np.log(np.abs(a.value))), powers, 0.0))
-        made = m.rounded(value, error, units) if np.any(units) else m.of(value, error)
-    return [made]
+            half_ulps = 64.0 + 4 * np.abs(np.where(np.isfinite(powers * np.log(np.abs(a.value))), powers, 0.0))
+        result = m.rounded(value, error, half_ulps) if np.any(half_ulps) else m.wrap(value, error)
+    return [result]
 
 
 def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
@@ -196,15 +196,15 @@ def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
     slack = np.abs(np.nan_to_num(real)) * (2.0**-20 + np.abs(b.value) * 2.0**-24)
     is_near = ~(np.abs(real - np.rint(real)) > slack)
     error = np.where(~whole & is_near, 1.0 + slack, 0.0)
-    value = np.where(whole, exact, wrapped(saturated, a.value.dtype))
+    value = np.where(whole, exact, wrap_integer(saturated, a.value.dtype))
     return Bounded(value, error if error.any() else None, a.dtype)
 
 
 def _integer_power(x: Any, exponents: Any) -> Any:
     """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
     value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
-    signs = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
-    return wrapped(np.where(exponents >= 0, value, signs), x.dtype)
+    negative_power = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
+    return wrap_integer(np.where(exponents >= 0, value, negative_power), x.dtype)
 
 
 def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
@@ -225,68 +225,68 @@ def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
 
 
 @rule("LeakyRelu", "PRelu")
-def _leaky(call: Call) -> list[Any]:
+def _leaky_relu(call: Call) -> list[Any]:
     x = call.input(0)
     if not x.is_float:
         raise Unproved(f"{call.op} of integers")
     m = call.arithmetic()
     slope = m.constant(call.attribute("alpha", 0.01)) if call.op == "LeakyRelu" else call.input(1)
     if call.op == "PRelu" and slope.ndim == 1 and slope.size > 1 and call.opset < 7:
-        slope = slope.moved(lambda v: v.reshape(-1, *[1] * (x.ndim - 2)))
+        slope = slope.rearrange(lambda v: v.reshape(-1, *[1] * (x.ndim - 2)))
     low = m.mul(x, slope)
     negative = Bounded(x.value < 0, None if x.error is None else ((np.abs(x.value) <= x.error) & (x.error > 0)) * 1.0)
     return [m.select(negative, low, x)]
 
 
 @rule("ThresholdedRelu", "Shrink")
-def _thresholds(call: Call) -> list[Any]:
+def _thresholded(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
-    zero = m.of(0.0)
+    zero = m.wrap(0.0)
     if call.op == "ThresholdedRelu":
-        return [_selected(m, _above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
+        return [_select(m, _is_above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
     number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
-    inner = _selected(m, _above(number, edge, m), m.sub(number, bias), zero)
-    return [_selected(m, _above(m.neg(number), edge, m), m.add(number, bias), inner)]
+    inner = _select(m, _is_above(number, edge, m), m.sub(number, bias), zero)
+    return [_select(m, _is_above(m.neg(number), edge, m), m.add(number, bias), inner)]
 
 
-def _selected(m: Arithmetic, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
-    return selected(mask, a, b, m.select(mask, a, b))
+def _select(m: Arithmetic, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    return select_with_alternatives(mask, a, b, m.select(mask, a, b))
 
 
-def _above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:
-    near = np.abs(x.value - edge.value) <= m.types.reach(x.errors() + edge.errors())
+def _is_above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:
+    near = np.abs(x.value - edge.value) <= m.types.expand_error(x.errors() + edge.errors())
     unsure = near & ((x.errors() + edge.errors()) > 0)
     return Bounded((x.value > edge.value) | np.isnan(x.value), unsure * 1.0 if unsure.any() else None)
 
 
 @rule("Elu", "Celu", "Selu")
-def _exponential(call: Call) -> list[Any]:
+def _exponential_unit(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
     is_selu = call.op == "Selu"
     defaults = (1.6732, 1.0507) if call.opset < 6 else (1.67326319217681884765625, 1.05070102214813232421875)
     alpha = m.constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
     inner = m.div(x, alpha) if call.op == "Celu" else x
-    low = m.mul(alpha, apply("expm1", m.minimum(inner, m.of(0.0)), m))
-    made = m.add(m.maximum(x, m.of(0.0)), low)  # one operand is exactly zero
-    made = Bounded(made.value, made.error, x.dtype)
-    return [m.mul(made, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [made]
+    low = m.mul(alpha, apply_function("expm1", m.minimum(inner, m.wrap(0.0)), m))
+    result = m.add(m.maximum(x, m.wrap(0.0)), low)  # one operand is exactly zero
+    result = Bounded(result.value, result.error, x.dtype)
+    return [m.mul(result, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [result]
 
 
 @rule("HardSigmoid")
 def _hard_sigmoid(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
     line = m.add(m.mul(m.constant(call.attribute("alpha", 0.2)), x), m.constant(call.attribute("beta", 0.5)))
-    return [m.maximum(m.of(0.0), m.minimum(m.of(1.0), line))]
+    return [m.maximum(m.wrap(0.0), m.minimum(m.wrap(1.0), line))]
 
 
 def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
     """Return x * normal_cdf(x), or its tanh approximation."""
     if approximate != "tanh":
-        return m.mul(x, apply("normal_cdf", x, m))
+        return m.mul(x, apply_function("normal_cdf", x, m))
     cube = m.mul(m.mul(m.mul(m.constant(0.044715), x), x), x)
     inner = m.mul(m.constant(0.79788456080286536), m.add(x, cube))
-    return m.mul(m.scaled(x, 0.5), m.add(m.of(1.0), apply("tanh", inner, m)))
+    return m.mul(m.scale(x, 0.5), m.add(m.wrap(1.0), apply_function("tanh", inner, m)))
 
 
 @rule("Gelu")
@@ -297,13 +297,13 @@ def _gelu(call: Call) -> list[Any]:
 @rule("Swish")
 def _swish(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
-    return [m.mul(x, apply("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.0)), x), m))]
+    return [m.mul(x, apply_function("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.0)), x), m))]
 
 
 @rule("Clip")
 def _clip(call: Call) -> list[Any]:
     x = call.input(0)
-    low, high = call.optional(1), call.optional(2)
+    low, high = call.optional_input(1), call.optional_input(2)
     if not x.is_float:
         value = x.value if low is None else np.maximum(x.value, low.value)
         return [Bounded(value if high is None else np.minimum(value, high.value), x.error, x.dtype)]
@@ -312,11 +312,11 @@ def _clip(call: Call) -> list[Any]:
     for i, name in enumerate(("min", "max")):
         if call.opset < 11 and call.attribute(name) is not None:
             end = m.constant(call.attribute(name))
-            ends[i] = Bounded(end.value, call.types.storage(x.dtype).apart(end.value) + end.errors())
-    made = x
+            ends[i] = Bounded(end.value, call.types.storage_type(x.dtype).storage_error(end.value) + end.errors())
+    result = x
     for end, choose in zip(ends, (m.maximum, m.minimum), strict=True):
-        made = made if end is None else choose(made, end)
-    return [Bounded(made.value, made.error, x.dtype, x.stored and all(one is None for one in ends))]
+        result = result if end is None else choose(result, end)
+    return [Bounded(result.value, result.error, x.dtype, x.stored and all(value is None for value in ends))]
 
 
 @rule("Mod")
@@ -328,42 +328,42 @@ def _mod(call: Call) -> list[Any]:
         if not a.is_float:
             if not (a.exact and b.exact):
                 raise Undecided("Mod of undecided integers")
-            return [Bounded(wrapped(value, a.value.dtype), None, a.dtype)]
+            return [Bounded(wrap_integer(value, a.value.dtype), None, a.dtype)]
         m = call.arithmetic()
         error = None
         if not (a.exact and b.exact):
             quotient = np.trunc(np.abs(a.value / b.value)) + 1
             error = a.errors() + quotient * b.errors()
             size = np.abs(b.value)
-            reach = call.types.reach(error)
+            reach = call.types.expand_error(error)
             near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
-            made = m.rounded(value, error)
+            result = m.rounded(value, error)
             for away in (size, -size):  # the quotient may be off by one
-                made = either(near, made, m.rounded(np.where(near, value + away, value), error))
-            return [Bounded(made.value, made.error, m.dtype).with_sides(made.sides)]
+                result = either_value(near, result, m.rounded(np.where(near, value + away, value), error))
+            return [Bounded(result.value, result.error, m.dtype).with_alternatives(result.alternatives)]
     return [m.rounded(value, error)]
 
 
 @rule("Not", "And", "Or", "Xor", "BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
 def _logic(call: Call) -> list[Any]:
-    call = axis_of_old_broadcast(call) if len(call) == 2 else call
+    call = align_old_broadcast(call) if len(call) == 2 else call
     values: list[Any] = [call.input(i).value for i in range(len(call))]
     errors = [call.input(i).errors() for i in range(len(call))]
     if call.op == "BitShift":
-        made = (np.left_shift if call.attribute("direction") == "LEFT" else np.right_shift)(*values)
+        result = (np.left_shift if call.attribute("direction") == "LEFT" else np.right_shift)(*values)
         bits = values[0].dtype.itemsize * 8
         filled = (
             0
             if call.attribute("direction") == "LEFT" or values[0].dtype.kind == "u"
             else np.where(values[0] < 0, -1, 0)
         )
-        made = np.where(values[1] < bits, made, filled).astype(values[0].dtype)
+        result = np.where(values[1] < bits, result, filled).astype(values[0].dtype)
     else:
         name = call.op.removeprefix("Bitwise")
         is_bool = values[0].dtype == bool
         table: dict[str, Any] = {"Not": np.invert, "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor}
-        made = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
-    unsure = functools.reduce(np.logical_or, [np.broadcast_to(one, made.shape) > 0 for one in errors])
+        result = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
+    unsure = functools.reduce(np.logical_or, [np.broadcast_to(value, result.shape) > 0 for value in errors])
     if unsure.any() and call.op == "And":  # false whatever the other operand is
         for value, error in zip(values, errors, strict=True):
             unsure = unsure & ~(~value & (error == 0))
@@ -371,17 +371,17 @@ def _logic(call: Call) -> list[Any]:
         for value, error in zip(values, errors, strict=True):
             unsure = unsure & ~(value & (error == 0))
     if call.op == "BitwiseNot":
-        return [Bounded(made, errors[0] if unsure.any() else None, made.dtype)]
-    reach = 1.0 if made.dtype == bool else np.inf  # an error of 1 may change any bit
-    return [Bounded(made, np.where(unsure, reach, 0.0) if unsure.any() else None, made.dtype)]
+        return [Bounded(result, errors[0] if unsure.any() else None, result.dtype)]
+    reach = 1.0 if result.dtype == bool else np.inf  # an error of 1 may change any bit
+    return [Bounded(result, np.where(unsure, reach, 0.0) if unsure.any() else None, result.dtype)]
 
 
 @rule("Where")
 def _where(call: Call) -> list[Any]:
     mask, a, b = call.input(0), call.input(1), call.input(2)
     if a.is_float:
-        made = call.arithmetic(a.dtype).select(mask, a, b)
-        return [Bounded(made.value, made.error, a.dtype, a.stored and b.stored)]
+        result = call.arithmetic(a.dtype).select(mask, a, b)
+        return [Bounded(result.value, result.error, a.dtype, a.stored and b.stored)]
     value = np.where(mask.value, a.value, b.value)
     error = None
     if not (mask.exact and a.exact and b.exact):
@@ -392,7 +392,7 @@ def _where(call: Call) -> list[Any]:
 
 
 @rule("IsNaN", "IsInf")
-def _tests(call: Call) -> list[Any]:
+def _is_nan_or_inf(call: Call) -> list[Any]:
     x = call.input(0)
     if call.op == "IsNaN":
         return [Bounded(np.isnan(x.value), None, bool)]
@@ -406,9 +406,9 @@ def _tests(call: Call) -> list[Any]:
 
 @rule("Identity")
 def _identity(call: Call) -> list[Any]:
-    return [call.given[0]]
+    return [call.inputs[0]]
 
 
-def float_value(x: Bounded, dtype: Any) -> Bounded:
+def to_float_value(x: Bounded, dtype: Any) -> Bounded:
     """Convert integers to floats."""
     return x if is_float(x.dtype) else Bounded(x.value.astype(np.float64), x.error, dtype)

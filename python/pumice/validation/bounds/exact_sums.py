@@ -9,11 +9,11 @@ import numpy as np
 from ...base.element_types import Array
 from .float_types import BFLOAT16, FLOAT16, FLOAT64, FloatType
 
-_SIGNIFICANT = 53
-_SAMPLE = 64  # number of sampled elements, which rule out most tensors cheaply
+_SIGNIFICAND_BITS = 53
+_SAMPLE_SIZE = 64  # number of sampled elements, which rule out most tensors cheaply
 
 
-def quantum(values: Array) -> float:
+def common_power_of_two(values: Array) -> float:
     """Return the largest power of two that divides all values; infinity if all are zero, 0 if any is not finite."""
     finite = np.asarray(values, np.float64)
     if not np.isfinite(finite).all():
@@ -21,35 +21,35 @@ def quantum(values: Array) -> float:
     mantissas, exponents = np.frexp(np.abs(finite[finite != 0]))
     if not mantissas.size:
         return float("inf")
-    whole = np.ldexp(mantissas, _SIGNIFICANT).astype(np.int64)
-    return float(np.min(np.ldexp((whole & -whole).astype(np.float64), exponents - _SIGNIFICANT)))
+    whole = np.ldexp(mantissas, _SIGNIFICAND_BITS).astype(np.int64)
+    return float(np.min(np.ldexp((whole & -whole).astype(np.float64), exponents - _SIGNIFICAND_BITS)))
 
 
-def _sampled(values: Array) -> Array:
+def _sample_elements(values: Array) -> Array:
     flat = np.asarray(values, np.float64).reshape(-1)
-    return flat[:: max(flat.size // _SAMPLE, 1)]
+    return flat[:: max(flat.size // _SAMPLE_SIZE, 1)]
 
 
-def exact_sums(sizes: Array, terms: list[Array], kept: FloatType) -> Array | None:
+def exact_sum_mask(sizes: Array, terms: list[Array], accumulation_type: FloatType) -> Array | None:
     """Return a mask of the sums that are exact in the type in any order; None if there are none.
 
     sizes: sums of the terms' magnitudes. terms: arrays of the factors, or one array if the terms are not products.
     """
-    if not all(one.size for one in terms) or not sizes.size:
+    if not all(factor.size for factor in terms) or not sizes.size:
         return None
-    for values in ([_sampled(one) for one in terms], terms):
-        step = float(np.prod([quantum(one) for one in values]))
-        if not step >= kept.normal:  # zero times infinity is NaN
+    for values in ([_sample_elements(factor) for factor in terms], terms):
+        step = float(np.prod([common_power_of_two(factor) for factor in values]))
+        if not step >= accumulation_type.normal:  # zero times infinity is NaN
             return None
-        limit = step / kept.unit
+        limit = step / accumulation_type.unit
         if not float(np.min(sizes)) <= limit:
             return None
-    exact = np.asarray(sizes) <= min(limit, kept.largest)
+    exact = np.asarray(sizes) <= min(limit, accumulation_type.largest)
     return exact if exact.any() else None
 
 
-def is_short(values: Array, kept: FloatType) -> bool:
+def is_exact_in_16_bits(values: Array, accumulation_type: FloatType) -> bool:
     """Whether every GEMM reads the factors exactly: with an fp16 hi/lo split, the low part is zero."""
-    if kept is FLOAT64:
+    if accumulation_type is FLOAT64:
         return True
-    return all(np.array_equal(one.rounded(values), values) for one in (BFLOAT16, FLOAT16))
+    return all(np.array_equal(float_format.rounded(values), values) for float_format in (BFLOAT16, FLOAT16))

@@ -17,28 +17,28 @@ from .bounded import Bounded
 
 Schema: TypeAlias = Any  # an onnx.defs.OpSchema, whose stub lacks the function members
 
-_NEWEST_SET = onnx.defs.onnx_opset_version()
+_LATEST_OPSET = onnx.defs.onnx_opset_version()
 
 
-def definition(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
+def find_function_body(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
     """Return the ONNX function body of a node for an opset, with its attributes filled in; None if there is none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
-        schema = onnx.defs.get_schema(node.op_type, max(1, min(opset, _NEWEST_SET)), domain)
-        body = _body(node, schema, inputs, opset)
+        schema = onnx.defs.get_schema(node.op_type, max(1, min(opset, _LATEST_OPSET)), domain)
+        body = _get_body(node, schema, inputs, opset)
     except (onnx.defs.SchemaError, RuntimeError, TypeError, ValueError):
         return None
     if body is not None:
-        given = {name: attribute.default_value for name, attribute in schema.attributes.items()}
-        given = {name: value for name, value in given.items() if value.name}
-        given |= {attribute.name: attribute for attribute in node.attribute}
-        for graph in _graphs(body):
-            for part in graph.node:
-                _give(part, given)
+        attributes_by_name = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+        attributes_by_name = {name: value for name, value in attributes_by_name.items() if value.name}
+        attributes_by_name |= {attribute.name: attribute for attribute in node.attribute}
+        for graph in _iter_graphs(body):
+            for body_node in graph.node:
+                _fill_attributes(body_node, attributes_by_name)
     return body
 
 
-def is_defined(op: str, domain: str = "") -> bool:
+def has_function_body(op: str, domain: str = "") -> bool:
     """Whether the latest version of an operator has a function body."""
     try:
         schema: Schema = onnx.defs.get_schema(op, domain=domain)
@@ -47,51 +47,53 @@ def is_defined(op: str, domain: str = "") -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
+def _get_body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
     body = FunctionProto()
     if schema.has_function:
-        body.ParseFromString(schema.get_function_with_opset_version(_of(schema.function_opset_versions, opset)))
+        body.ParseFromString(
+            schema.get_function_with_opset_version(_pick_version(schema.function_opset_versions, opset))
+        )
         return body
     # Context-dependent bodies crash the process if the type of a sequence is unknown.
-    if not schema.has_context_dependent_function or any(isinstance(one, list) for one in inputs):
+    if not schema.has_context_dependent_function or any(isinstance(input_value, list) for input_value in inputs):
         return None
-    version = _of(schema.context_dependent_function_opset_versions, opset)
-    types = [_type_of(one).SerializeToString() for one in inputs]
+    version = _pick_version(schema.context_dependent_function_opset_versions, opset)
+    types = [_type_proto(input_value).SerializeToString() for input_value in inputs]
     body.ParseFromString(
         schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
     )
     return body
 
 
-def _of(versions: Sequence[int], opset: int) -> int:
+def _pick_version(versions: Sequence[int], opset: int) -> int:
     """Return the newest definition up to an opset, else the oldest one, whose nodes use a newer opset."""
-    return max((one for one in versions if one <= opset), default=min(versions))
+    return max((version for version in versions if version <= opset), default=min(versions))
 
 
-def _type_of(value: Any) -> onnx.TypeProto:
+def _type_proto(value: Any) -> onnx.TypeProto:
     if not isinstance(value, Bounded):
         return onnx.TypeProto()
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)), value.shape)
 
 
-def _graphs(body: FunctionProto | GraphProto) -> Iterator[FunctionProto | GraphProto]:
+def _iter_graphs(body: FunctionProto | GraphProto) -> Iterator[FunctionProto | GraphProto]:
     yield body
-    for part in body.node:
-        for attribute in part.attribute:
+    for body_node in body.node:
+        for attribute in body_node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
+                yield from _iter_graphs(attribute.g)
 
 
-def _give(part: NodeProto, given: dict[str, AttributeProto]) -> None:
+def _fill_attributes(body_node: NodeProto, attributes_by_name: dict[str, AttributeProto]) -> None:
     """Replace attribute references with their values; drop references without a value."""
-    kept = []
-    for attribute in part.attribute:
+    kept_attributes = []
+    for attribute in body_node.attribute:
         if not attribute.ref_attr_name:
-            kept.append(attribute)
-        elif value := given.get(attribute.ref_attr_name):
-            made = AttributeProto()
-            made.CopyFrom(value)
-            made.name = attribute.name
-            kept.append(made)
-    part.ClearField("attribute")
-    part.attribute.extend(kept)
+            kept_attributes.append(attribute)
+        elif value := attributes_by_name.get(attribute.ref_attr_name):
+            copied = AttributeProto()
+            copied.CopyFrom(value)
+            copied.name = attribute.name
+            kept_attributes.append(copied)
+    body_node.ClearField("attribute")
+    body_node.attribute.extend(kept_attributes)

@@ -8,179 +8,181 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded, stored
-from .exact_sums import exact_sums, is_short
+from .bounded import Bounded, round_to_storage
+from .exact_sums import exact_sum_mask, is_exact_in_16_bits
+from .float_types import FloatType, ProgramTypes, dtype_name
 from .registry import Call, rule
-from .float_types import FloatType, Types, name_of
 
-Product = Callable[[Array, Array], Array]
-_SMALLEST = 2.0**-126  # products below it may be flushed to zero
+BilinearFunction = Callable[[Array, Array], Array]
+_SMALLEST_NORMAL = 2.0**-126  # products below it may be flushed to zero
 
 
-def known(error: Array | None) -> Array | None:
+def nan_to_unknown(error: Array | None) -> Array | None:
     """Replace NaN errors with infinity (unknown)."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
-def contracted(product: Product, a: Bounded, b: Bounded, terms: int, types: Types, dtype: Any) -> Bounded:
+def contract(
+    bilinear: BilinearFunction, a: Bounded, b: Bounded, terms: int, types: ProgramTypes, dtype: Any
+) -> Bounded:
     """Evaluate a bilinear operation: each element sums `terms` products in the accumulation type."""
-    a, b = as_kept(a, types), as_kept(b, types)
+    a, b = as_stored_matrix(a, types), as_stored_matrix(b, types)
     with np.errstate(all="ignore"):
-        value = product(a.value, b.value)
-        if types.values_only:
+        value = bilinear(a.value, b.value)
+        if types.skips_errors:
             return Bounded(value, None, dtype)
-        factor = types.sum_factor(types.longest(terms), dtype)
+        factor = types.sum_error_factor(types.max_roundings(terms), dtype)
         size_a, size_b = a.magnitude(), b.magnitude()
-        if types.independent:
-            error = _independent(product, a, b, factor)
+        if types.independent_errors:
+            error = _rss_error(bilinear, a, b, factor)
         else:
             weight = factor * size_a if a.error is None else factor * size_a + a.error
-            error = product(weight, size_b)
+            error = bilinear(weight, size_b)
             if b.error is not None:
-                error = error + product(np.abs(a.value), b.error)
-        if name_of(dtype) != "float64":
-            error = error + np.where(error > 0, terms * _SMALLEST, 0.0)
-    return Bounded(value, known(error), dtype)
+                error = error + bilinear(np.abs(a.value), b.error)
+        if dtype_name(dtype) != "float64":
+            error = error + np.where(error > 0, terms * _SMALLEST_NORMAL, 0.0)
+    return Bounded(value, nan_to_unknown(error), dtype)
 
 
-def unrounded_products(call: Call, product: Product, a: Bounded, b: Bounded) -> Array | None:
+def exact_product_sums(call: Call, bilinear: BilinearFunction, a: Bounded, b: Bounded) -> Array | None:
     """Return a mask of the sums of products that no kernel rounds; None if there are none."""
-    if not a.exact or not b.exact or not call.types.trusts_exact or call.types.values_only:
+    if not a.exact or not b.exact or not call.types.allows_exact_sums or call.types.skips_errors:
         return None
-    summed_in = call.types.accumulation(a.dtype)
-    few = [one.value.reshape(-1)[: 1 << 8] for one in (a, b)]
-    if not all(is_short(one, summed_in) for one in (*few, a.value, b.value)):
+    accumulation = call.types.accumulation_type(a.dtype)
+    samples = [factor.value.reshape(-1)[: 1 << 8] for factor in (a, b)]
+    if not all(is_exact_in_16_bits(factor, accumulation) for factor in (*samples, a.value, b.value)):
         return None
-    return exact_sums(product(np.abs(a.value), np.abs(b.value)), [a.value, b.value], summed_in)
+    return exact_sum_mask(bilinear(np.abs(a.value), np.abs(b.value)), [a.value, b.value], accumulation)
 
 
-def as_kept(value: Bounded, types: Types) -> Bounded:
+def as_stored_matrix(value: Bounded, types: ProgramTypes) -> Bounded:
     """Return a constant matrix as GEMM kernels read it: in the storage type.
 
     Values that overflow bfloat16 are unknown: some kernels saturate, others use infinity. A node with a constant beyond
     float16 keeps all its constants in float32.
     """
-    if not value.constant or value.error is None or types.wide:
+    if not value.constant or value.error is None or types.forced_fp32:
         return value
-    kept = types.storage(value.dtype)
-    made: Bounded = value.once(kept.name, lambda: _as_kept(value, kept))
-    return made
+    storage = types.storage_type(value.dtype)
+    result: Bounded = value.memoize(storage.name, lambda: _as_stored_matrix(value, storage))
+    return result
 
 
-def _as_kept(value: Bounded, kept: FloatType) -> Bounded:
+def _as_stored_matrix(value: Bounded, storage: FloatType) -> Bounded:
     is_matrix = value.size > max(value.shape, default=1)
     with np.errstate(all="ignore"):
-        beyond = np.isinf(kept.rounded(value.value)) & np.isfinite(value.value)
+        beyond = np.isinf(storage.rounded(value.value)) & np.isfinite(value.value)
     if not beyond.any():
-        return Bounded(kept.rounded(value.value), None, value.dtype, True) if is_matrix else value
-    if kept.name != "bfloat16":
+        return Bounded(storage.rounded(value.value), None, value.dtype, True) if is_matrix else value
+    if storage.name != "bfloat16":
         return value
     error = np.where(beyond, np.inf, 0.0 if is_matrix else value.errors())
-    return Bounded(kept.held(value.value) if is_matrix else value.value, error, value.dtype, True)
+    return Bounded(storage.store_constant(value.value) if is_matrix else value.value, error, value.dtype, True)
 
 
-def _independent(product: Product, a: Bounded, b: Bounded, factor: float) -> Array:
+def _rss_error(bilinear: BilinearFunction, a: Bounded, b: Bounded, factor: float) -> Array:
     """Return the root-sum-square error: independent product errors, and roundings as large as the partial sums."""
     size_a, size_b = np.square(a.magnitude()), np.square(b.magnitude())
     weight = factor * factor * size_a if a.error is None else factor * factor * size_a + np.square(a.error)
-    squares = product(weight, size_b)
+    squares = bilinear(weight, size_b)
     if b.error is not None:
-        squares = squares + product(np.square(a.value), np.square(b.error))
+        squares = squares + bilinear(np.square(a.value), np.square(b.error))
     return np.sqrt(squares)
 
 
-def summed(x: Bounded, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Bounded:
+def sum_axes(x: Bounded, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Bounded:
     """Sum elements along axes; the first element costs no addition."""
     terms = int(np.prod([x.shape[i] for i in axes], dtype=int))
     with np.errstate(all="ignore"):
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
         sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
-        own = types.sum_factor(types.longest(terms - 1), x.dtype) * sizes if terms > 1 else None
-        moved = None if x.error is None else total_error(x.error, axes, types, keepdims)
-        error = types.joined(own, moved)
+        own_error = types.sum_error_factor(types.max_roundings(terms - 1), x.dtype) * sizes if terms > 1 else None
+        propagated = None if x.error is None else sum_axes_error(x.error, axes, types, keepdims)
+        error = types.combine_errors(own_error, propagated)
         if error is not None and np.isinf(value).any():  # one term is infinite and the others are finite
-            error = np.where(np.isinf(value) & np.isfinite(0.0 if moved is None else moved), 0.0, error)
-        return Bounded(value, known(error), x.dtype)
+            error = np.where(np.isinf(value) & np.isfinite(0.0 if propagated is None else propagated), 0.0, error)
+        return Bounded(value, nan_to_unknown(error), x.dtype)
 
 
-def total_error(error: Array, axes: tuple[int, ...], types: Types, keepdims: bool = True) -> Array:
+def sum_axes_error(error: Array, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Array:
     """Return the error of the sum of elements with these errors."""
-    if types.independent:
+    if types.independent_errors:
         return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
     return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
 
 
-def integer_product(product: Product, a: Bounded, b: Bounded) -> Bounded:
+def integer_contract(bilinear: BilinearFunction, a: Bounded, b: Bounded) -> Bounded:
     """Return the exact product of integers as int64."""
     x, y = a.value.astype(np.int64), b.value.astype(np.int64)
     # float64 has every integer up to 2^53 and a fast matmul.
-    value = np.rint(product(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
+    value = np.rint(bilinear(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
     if a.error is None and b.error is None:
         return Bounded(value, None, np.int64)
     ea, eb = a.errors(), b.errors()
     with np.errstate(all="ignore"):
-        error = product(ea, np.abs(y) + eb) + product(np.abs(x).astype(np.float64), np.asarray(eb))
-    return Bounded(value, known(error), np.int64)
+        error = bilinear(ea, np.abs(y) + eb) + bilinear(np.abs(x).astype(np.float64), np.asarray(eb))
+    return Bounded(value, nan_to_unknown(error), np.int64)
 
 
 @rule("MatMul")
 def _matmul(call: Call) -> list[Any]:
     a, b = call.input(0), call.input(1)
     if not a.is_float:
-        made = integer_product(np.matmul, a, b)
-        return [Bounded(made.value.astype(a.value.dtype), made.error, a.dtype)]
-    made = contracted(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
-    return [made.with_unrounded(unrounded_products(call, np.matmul, a, b))]
+        result = integer_contract(np.matmul, a, b)
+        return [Bounded(result.value.astype(a.value.dtype), result.error, a.dtype)]
+    result = contract(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
+    return [result.with_exact_sums(exact_product_sums(call, np.matmul, a, b))]
 
 
-def _scaled(call: Call, b: Bounded, alpha: float) -> Bounded:
+def _scale_matrix(call: Call, b: Bounded, alpha: float) -> Bounded:
     """Scale a matrix by alpha. Kernels round it to a 16-bit storage type at once; a constant is first scaled in float32
     or float64.
     """
     if not b.constant or b.error is not None:
         m = call.arithmetic()
-        return stored(m.mul(b, m.constant(alpha)), call.types)
-    kept = call.types.storage(b.dtype)
+        return round_to_storage(m.mul(b, m.constant(alpha)), call.types)
+    storage = call.types.storage_type(b.dtype)
     with np.errstate(all="ignore"):
-        made = kept.rounded((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
-        apart = np.abs(kept.rounded(b.value * alpha) - made)
-    return Bounded(made, known(apart) if apart.any() else None, b.dtype, True)
+        result = storage.rounded((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
+        difference = np.abs(storage.rounded(b.value * alpha) - result)
+    return Bounded(result, nan_to_unknown(difference) if difference.any() else None, b.dtype, True)
 
 
 @rule("Gemm")
 def _gemm(call: Call) -> list[Any]:
-    a, b, c = call.input(0), call.input(1), call.optional(2)
+    a, b, c = call.input(0), call.input(1), call.optional_input(2)
     if call.attribute("transA", 0):
-        a = a.moved(np.transpose)
+        a = a.rearrange(np.transpose)
     if call.attribute("transB", 0):
-        b = b.moved(np.transpose)
+        b = b.rearrange(np.transpose)
     m = call.arithmetic()
     terms = a.shape[-1]
     if not a.is_float:
-        whole = integer_product(np.matmul, a, b).value * int(call.attribute("alpha", 1.0))
+        whole = integer_contract(np.matmul, a, b).value * int(call.attribute("alpha", 1.0))
         if c is not None:
             whole = whole + c.value.astype(np.int64) * int(call.attribute("beta", 1.0))
         return [Bounded(whole.astype(a.value.dtype), None, a.dtype)]
     alpha = call.attribute("alpha", 1.0)
-    if alpha != 1 and call.types.storage(b.dtype).unit > 2.0**-24:
-        b, alpha = _scaled(call, b, alpha), 1.0
-    made = contracted(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
+    if alpha != 1 and call.types.storage_type(b.dtype).unit > 2.0**-24:
+        b, alpha = _scale_matrix(call, b, alpha), 1.0
+    result = contract(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
     if alpha != 1:
-        made = m.mul(made, m.constant(alpha))
+        result = m.mul(result, m.constant(alpha))
     if c is not None:
         if (beta := call.attribute("beta", 1.0)) != 1:
             c = m.mul(c, m.constant(beta))
-        made = _begun(call, made, c, terms)
-    return [made]
+        result = _add_initial_bias(call, result, c, terms)
+    return [result]
 
 
-def _begun(call: Call, made: Bounded, bias: Bounded, terms: int) -> Bounded:
+def _add_initial_bias(call: Call, result: Bounded, bias: Bounded, terms: int) -> Bounded:
     """Add a bias that a kernel may use to initialise its accumulator, so the rounding of each addition scales with it."""
-    made = call.arithmetic(made.dtype).add(made, bias)
+    result = call.arithmetic(result.dtype).add(result, bias)
     with np.errstate(all="ignore"):
-        factor = call.types.sum_factor(call.types.longest(terms), made.dtype)
-        own = factor * np.broadcast_to(bias.magnitude(), made.shape)
-        return Bounded(made.value, known(call.types.joined(made.error, own)), made.dtype)
+        factor = call.types.sum_error_factor(call.types.max_roundings(terms), result.dtype)
+        own_error = factor * np.broadcast_to(bias.magnitude(), result.shape)
+        return Bounded(result.value, nan_to_unknown(call.types.combine_errors(result.error, own_error)), result.dtype)
 
 
 @rule("Einsum")
@@ -191,10 +193,10 @@ def _einsum(call: Call) -> list[Any]:
     left, _, right = equation.partition("->")
     for term, value in zip(left.split(","), values, strict=True):
         names = term.replace("...", "")
-        cut = term.index("...") if "..." in term else len(names)
+        ellipsis_index = term.index("...") if "..." in term else len(names)
         shape = value.shape
-        sizes |= dict(zip(names[:cut], shape[:cut], strict=False))
-        sizes |= dict(zip(names[cut:], shape[len(shape) - len(names[cut:]) :], strict=False))
+        sizes |= dict(zip(names[:ellipsis_index], shape[:ellipsis_index], strict=False))
+        sizes |= dict(zip(names[ellipsis_index:], shape[len(shape) - len(names[ellipsis_index:]) :], strict=False))
     if "->" not in equation:
         names = left.replace("...", "").replace(",", "")
         right = ("..." if "..." in left else "") + "".join(sorted(n for n in set(names) if names.count(n) == 1))
@@ -206,24 +208,32 @@ def _einsum(call: Call) -> list[Any]:
 
     x = values[0]
     if not x.is_float:
-        return [Bounded(run(*[one.value for one in values]).astype(x.value.dtype), None, x.dtype)]
+        return [Bounded(run(*[operand.value for operand in values]).astype(x.value.dtype), None, x.dtype)]
     if len(values) == 1:
         with np.errstate(all="ignore"):
-            own = call.types.sum_factor(terms - 1, x.dtype) * run(x.magnitude()) if terms > 1 else None
-            return [Bounded(run(x.value), call.types.joined(own, None if x.error is None else run(x.error)), x.dtype)]
+            own_error = call.types.sum_error_factor(terms - 1, x.dtype) * run(x.magnitude()) if terms > 1 else None
+            return [
+                Bounded(
+                    run(x.value),
+                    call.types.combine_errors(own_error, None if x.error is None else run(x.error)),
+                    x.dtype,
+                )
+            ]
     if len(values) == 2:
-        return [contracted(run, values[0], values[1], terms, call.types, x.dtype)]
+        return [contract(run, values[0], values[1], terms, call.types, x.dtype)]
     with np.errstate(all="ignore"):  # the result is evaluated in steps, and each step is stored
-        total, sizes_of = run(*[one.value for one in values]), run(*[one.magnitude() for one in values])
-        steps = len(values) * (call.types.storage(x.dtype).unit + call.types.sum_factor(terms, x.dtype))
-        low = run(*[np.abs(one.value) for one in values])
-        return [Bounded(total, known(sizes_of * steps + (sizes_of - low)), x.dtype)]
+        total, sizes_of = run(*[operand.value for operand in values]), run(*[operand.magnitude() for operand in values])
+        steps = len(values) * (call.types.storage_type(x.dtype).unit + call.types.sum_error_factor(terms, x.dtype))
+        low = run(*[np.abs(operand.value) for operand in values])
+        return [Bounded(total, nan_to_unknown(sizes_of * steps + (sizes_of - low)), x.dtype)]
 
 
 # ---- windows
 
 
-def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Any, Any, list[int], list[int]]:
+def window_geometry(
+    call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[Any, Any, list[int], list[int]]:
     """Return strides, dilations, begin pads and end pads of a convolution or pooling with floor rounding."""
     rank = len(spatial)
     strides = list(call.attribute("strides") or [1] * rank)
@@ -241,15 +251,15 @@ def window(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> tup
     return strides, dilations, begins, ends
 
 
-def taps(shape: tuple[int, ...]) -> Any:
+def iter_taps(shape: tuple[int, ...]) -> Any:
     """Iterate over all filter taps."""
     return np.ndindex(*shape)
 
 
-_COLUMNS = 1 << 18  # elements in a block of im2col columns, which fits into the CPU cache
+_MAX_COLUMNS = 1 << 18  # elements in a block of im2col columns, which fits into the CPU cache
 
 
-def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> Product:
+def make_convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> BilinearFunction:
     """Return a convolution: x [N, C, ...], w [M, C / groups, ...] -> [N, M, ...], by im2col over blocks of output rows."""
 
     def run(x: Array, w: Array) -> Array:
@@ -258,22 +268,22 @@ def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: in
         kernel, rank = w.shape[2:], w.ndim - 2
         extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
         windows = np.lib.stride_tricks.sliding_window_view(x, extents, axis=tuple(range(2, 2 + rank)))
-        steps = [slice(None, None, one) for one in (*strides, *dilations)]
+        steps = [slice(None, None, factor) for factor in (*strides, *dilations)]
         # [N, C, out..., kernel...] -> [N, C, kernel..., out...]
         windows = np.moveaxis(windows[(slice(None), slice(None), *steps)], range(2, 2 + rank), range(-rank, 0))
         out, n, m = windows.shape[2 + rank :], x.shape[0], w.shape[0]
         total = np.empty((n, m, *out))
         weight = w.reshape(groups, m // groups, -1)
         row = max(x.shape[1] * int(np.prod([*kernel, *out[1:]], dtype=int)), 1)
-        rows = max(1, _COLUMNS // row)
-        images = max(1, rows // max(out[0], 1)) if rank else rows
-        for image in range(0, n, images):
+        rows = max(1, _MAX_COLUMNS // row)
+        batches_per_block = max(1, rows // max(out[0], 1)) if rank else rows
+        for batch in range(0, n, batches_per_block):
             for start in range(0, out[0] if rank else 1, rows):
                 here = (slice(start, start + rows),) if rank else ()
-                part = windows[(slice(image, image + images), *[slice(None)] * (1 + rank), *here)]
-                columns = part.reshape(len(part), groups, weight.shape[2], -1)
-                made = np.matmul(weight, columns).reshape(len(part), m, *part.shape[2 + rank :])
-                total[(slice(image, image + images), slice(None), *here)] = made
+                window_block = windows[(slice(batch, batch + batches_per_block), *[slice(None)] * (1 + rank), *here)]
+                im2col = window_block.reshape(len(window_block), groups, weight.shape[2], -1)
+                result = np.matmul(weight, im2col).reshape(len(window_block), m, *window_block.shape[2 + rank :])
+                total[(slice(batch, batch + batches_per_block), slice(None), *here)] = result
         return total
 
     return run
@@ -281,23 +291,25 @@ def convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: in
 
 @rule("Conv")
 def _conv(call: Call) -> list[Any]:
-    x, w, bias = call.input(0), call.input(1), call.optional(2)
-    geometry = window(call, x.shape[2:], w.shape[2:])
-    run = convolution(*geometry, call.attribute("group", 1))
+    x, w, bias = call.input(0), call.input(1), call.optional_input(2)
+    geometry = window_geometry(call, x.shape[2:], w.shape[2:])
+    run = make_convolution(*geometry, call.attribute("group", 1))
     terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
-    made = contracted(run, x, w, terms, call.types, x.dtype)
+    result = contract(run, x, w, terms, call.types, x.dtype)
     if bias is None:
-        return [made.with_unrounded(unrounded_products(call, run, x, w))]
-    return [_biased(call, made, bias, terms)]
+        return [result.with_exact_sums(exact_product_sums(call, run, x, w))]
+    return [_add_channel_bias(call, result, bias, terms)]
 
 
-def _biased(call: Call, made: Bounded, bias: Bounded | None, terms: int) -> Bounded:
+def _add_channel_bias(call: Call, result: Bounded, bias: Bounded | None, terms: int) -> Bounded:
     if bias is None:
-        return made
-    return _begun(call, made, bias.moved(lambda v: v.reshape(-1, *[1] * (made.ndim - 2))), terms)
+        return result
+    return _add_initial_bias(call, result, bias.rearrange(lambda v: v.reshape(-1, *[1] * (result.ndim - 2))), terms)
 
 
-def transposed_convolution(strides: Any, dilations: Any, begins: Any, out: list[int], groups: int) -> Product:
+def make_transposed_convolution(
+    strides: Any, dilations: Any, begins: Any, out: list[int], groups: int
+) -> BilinearFunction:
     """Return a transposed convolution: x [N, C, ...], w [C, M / groups, ...] -> [N, M, ...]; it scatters each x to a
     window.
     """
@@ -311,14 +323,14 @@ def transposed_convolution(strides: Any, dilations: Any, begins: Any, out: list[
         ]
         total = np.zeros((n, groups * each, *full))
         flat = x.reshape(n, groups, c // groups, int(np.prod(x.shape[2:], dtype=int)))
-        for tap in taps(kernel):
+        for tap in iter_taps(kernel):
             weight = w[(slice(None), slice(None), *tap)].reshape(groups, c // groups, each)
-            part = np.matmul(np.swapaxes(weight, 1, 2), flat).reshape(n, groups * each, *x.shape[2:])
-            cut = tuple(
+            tap_product = np.matmul(np.swapaxes(weight, 1, 2), flat).reshape(n, groups * each, *x.shape[2:])
+            tap_slices = tuple(
                 slice(t * d, t * d + (size - 1) * s + 1, s)
                 for t, d, size, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
             )
-            total[(slice(None), slice(None), *cut)] += part
+            total[(slice(None), slice(None), *tap_slices)] += tap_product
         return total[(slice(None), slice(None), *[slice(b, b + o) for b, o in zip(begins, out, strict=True)])]
 
     return run
@@ -326,7 +338,7 @@ def transposed_convolution(strides: Any, dilations: Any, begins: Any, out: list[
 
 @rule("ConvTranspose")
 def _conv_transpose(call: Call) -> list[Any]:
-    x, w, bias = call.input(0), call.input(1), call.optional(2)
+    x, w, bias = call.input(0), call.input(1), call.optional_input(2)
     rank = x.ndim - 2
     kernel, groups = w.shape[2:], call.attribute("group", 1)
     strides = list(call.attribute("strides") or [1] * rank)
@@ -336,11 +348,11 @@ def _conv_transpose(call: Call) -> list[Any]:
         (size - 1) * s + (k - 1) * d + 1 + e
         for size, s, k, d, e in zip(x.shape[2:], strides, kernel, dilations, extra, strict=True)
     ]
-    auto, wanted = str(call.attribute("auto_pad", "NOTSET")), call.attribute("output_shape")
-    if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
+    auto, output_shape = str(call.attribute("auto_pad", "NOTSET")), call.attribute("output_shape")
+    if output_shape is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
         out = (
-            list(wanted)[-rank:]
-            if wanted is not None
+            list(output_shape)[-rank:]
+            if output_shape is not None
             else [size * s for size, s in zip(x.shape[2:], strides, strict=True)]
         )
         totals = [max(f - o, 0) for f, o in zip(full, out, strict=True)]
@@ -349,15 +361,15 @@ def _conv_transpose(call: Call) -> list[Any]:
         pads = list(call.attribute("pads") or [0] * (2 * rank)) if auto in ("NOTSET", "") else [0] * (2 * rank)
         begins = pads[:rank]
         out = [f - a - b for f, a, b in zip(full, pads[:rank], pads[rank:], strict=True)]
-    run = transposed_convolution(strides, dilations, begins, out, groups)
+    run = make_transposed_convolution(strides, dilations, begins, out, groups)
     terms = (w.shape[0] // groups) * int(np.prod(kernel, dtype=int)) + (bias is not None)
-    return [_biased(call, contracted(run, x, w, terms, call.types, x.dtype), bias, terms)]
+    return [_add_channel_bias(call, contract(run, x, w, terms, call.types, x.dtype), bias, terms)]
 
 
 # ---- integers
 
 
-def without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
+def subtract_zero_point(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
     whole = value.value.astype(np.int64)
     error = value.error
     if zero is not None:
@@ -373,20 +385,20 @@ def without_zero(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | 
 @rule("MatMulInteger")
 def _matmul_integer(call: Call) -> list[Any]:
     a, b = call.input(0), call.input(1)
-    az, bz = call.optional(2), call.optional(3)
-    left = without_zero(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
-    made = integer_product(np.matmul, left, without_zero(b, bz))
-    return [Bounded(made.value.astype(np.int32), made.error, np.int32)]
+    az, bz = call.optional_input(2), call.optional_input(3)
+    shifted = subtract_zero_point(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
+    result = integer_contract(np.matmul, shifted, subtract_zero_point(b, bz))
+    return [Bounded(result.value.astype(np.int32), result.error, np.int32)]
 
 
 def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) -> Bounded:
     """Return the convolution of integers minus their zero points, as int64."""
-    run = convolution(*window(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
+    run = make_convolution(*window_geometry(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
-    return integer_product(run, without_zero(x, xz), without_zero(w, wz, shape))
+    return integer_contract(run, subtract_zero_point(x, xz), subtract_zero_point(w, wz, shape))
 
 
 @rule("ConvInteger")
 def _conv_integer(call: Call) -> list[Any]:
-    made = integer_convolution(call, call.input(0), call.input(1), call.optional(2), call.optional(3))
-    return [Bounded(made.value.astype(np.int32), made.error, np.int32)]
+    result = integer_convolution(call, call.input(0), call.input(1), call.optional_input(2), call.optional_input(3))
+    return [Bounded(result.value.astype(np.int32), result.error, np.int32)]

@@ -2,8 +2,8 @@
 the argument.
 
 The reference values are NumPy's in float64; the error figures are from the comments of math.glsl.
-`units`: error in float32 ulps. `brief`: relative error of the shorter forms that the engine uses for 16-bit results
-(PM_BRIEF). `absolute`: an additional absolute error, if math.glsl states one.
+`error_units`: error in float32 ulps. `brief`: relative error of the shorter forms that the engine uses for 16-bit results
+(PM_BRIEF). `absolute_error`: an additional absolute error, if math.glsl states one.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Arithmetic, Bounded
 
-Map = Callable[[Array], Array]
+ArrayFunction = Callable[[Array], Array]
 _erfc_of = np.vectorize(math.erfc, otypes=[np.float64])
 # Grid points per unit, Taylor terms between them, and where erf reaches 1 in float64.
-_GRID, _TERMS, _ONE = 64, 9, 6.0
+_POINTS_PER_UNIT, _NUM_COEFFICIENTS, _ERF_SATURATION = 64, 9, 6.0
 
 
 class Function(NamedTuple):
     """A function, its stated errors and how it propagates its argument's error.
 
-    slope: the maximum of |f'|; None for a monotonic function, which is evaluated at both ends. low, high: its domain.
+    max_slope: the maximum of |f'|; None for a monotonic function, which is evaluated at both ends. domain_min, domain_max: its domain.
     """
 
-    value: Map
-    units: float
-    brief: float = 0.0
-    absolute: float = 0.0
-    slope: float | None = None
-    low: float = -math.inf
-    high: float = math.inf
+    value: ArrayFunction
+    error_units: float
+    brief_error: float = 0.0
+    absolute_error: float = 0.0
+    max_slope: float | None = None
+    domain_min: float = -math.inf
+    domain_max: float = math.inf
 
 
 @cache
 def _erf_series() -> list[Array]:
     """Return the Taylor coefficients of erf around each grid point, by power; higher ones from Hermite polynomials."""
-    at = np.arange(int(_ONE * _GRID) + 1) / _GRID
+    at = np.arange(int(_ERF_SATURATION * _POINTS_PER_UNIT) + 1) / _POINTS_PER_UNIT
     before, hermite = np.zeros(at.shape), np.ones(at.shape)
     slope = 2 / math.sqrt(math.pi) * np.exp(-np.square(at))
-    found = [np.array([math.erf(one) for one in at])]
-    for n in range(_TERMS - 1):
-        found.append((-1) ** n * hermite * slope / math.factorial(n + 1))
+    coefficients_by_power = [np.array([math.erf(point_x) for point_x in at])]
+    for n in range(_NUM_COEFFICIENTS - 1):
+        coefficients_by_power.append((-1) ** n * hermite * slope / math.factorial(n + 1))
         before, hermite = hermite, 2 * at * hermite - 2 * n * before
-    return found
+    return coefficients_by_power
 
 
 def erf(x: Array) -> Array:
     """Return erf in float64 with a relative error of 2^-51, from the Taylor series around the nearest grid point."""
     x = np.asarray(x, np.float64)
-    size = np.fmin(np.abs(x), _ONE)
-    point = np.rint(size * _GRID)
-    size -= point / _GRID
+    size = np.fmin(np.abs(x), _ERF_SATURATION)
+    point = np.rint(size * _POINTS_PER_UNIT)
+    size -= point / _POINTS_PER_UNIT
     index = point.astype(np.intp)
     *first, last = _erf_series()
-    made = last[index]
+    total = last[index]
     for coefficients in reversed(first):
-        made = made * size + coefficients[index]
-    return np.where(np.isnan(x), x, np.copysign(made, x))
+        total = total * size + coefficients[index]
+    return np.where(np.isnan(x), x, np.copysign(total, x))
 
 
 def normal_cdf(x: Array) -> Array:
@@ -82,79 +82,88 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-_ROOT = 2.0**-24  # pm_sqrt is correctly rounded: half an ulp
+_SQRT_UNIT = 2.0**-24  # pm_sqrt is correctly rounded: half an ulp
 FUNCTIONS: dict[str, Function] = {
     "exp": Function(np.exp, 1.5, 2.0**-17),
     "expm1": Function(np.expm1, 2),
-    "log": Function(np.log, 1, low=0.0),
-    "log1p": Function(np.log1p, 2, low=-1.0),
-    "sqrt": Function(np.sqrt, 0.5, low=0.0),
+    "log": Function(np.log, 1, domain_min=0.0),
+    "log1p": Function(np.log1p, 2, domain_min=-1.0),
+    "sqrt": Function(np.sqrt, 0.5, domain_min=0.0),
     "erf": Function(erf, 2, 2.0**-20, 5e-7),
-    "normal_cdf": Function(normal_cdf, 10, 1e-5),  # see _normal_cdf
+    "normal_cdf": Function(normal_cdf, 10, 1e-5),  # see _normal_cdf_error
     "sigmoid": Function(sigmoid, 3, 2.0**-16),
     "softplus": Function(softplus, 3, 2.0**-17),
     "tanh": Function(np.tanh, 3, 2.0**-16),
-    "sin": Function(np.sin, 3, slope=1.0),
-    "cos": Function(np.cos, 3, slope=1.0),
+    "sin": Function(np.sin, 3, max_slope=1.0),
+    "cos": Function(np.cos, 3, max_slope=1.0),
     "tan": Function(np.tan, 5),
-    "asin": Function(np.arcsin, 3, low=-1.0, high=1.0),
-    "acos": Function(np.arccos, 3, low=-1.0, high=1.0),
+    "asin": Function(np.arcsin, 3, domain_min=-1.0, domain_max=1.0),
+    "acos": Function(np.arccos, 3, domain_min=-1.0, domain_max=1.0),
     "atan": Function(np.arctan, 3),
     "sinh": Function(np.sinh, 3),
     "cosh": Function(np.cosh, 3),
     "asinh": Function(np.arcsinh, 3),
-    "acosh": Function(np.arccosh, 3, low=1.0),
-    "atanh": Function(np.arctanh, 3, low=-1.0, high=1.0),
+    "acosh": Function(np.arccosh, 3, domain_min=1.0),
+    "atanh": Function(np.arctanh, 3, domain_min=-1.0, domain_max=1.0),
 }
-_EVEN = ("cosh",)
-_RELATIVE = ("exp", "log", "sqrt")  # every runtime computes these within a few ulps of the result
+_EVEN_FUNCTIONS = ("cosh",)
+_RELATIVE_ERROR_ONLY = ("exp", "log", "sqrt")  # every runtime computes these within a few ulps of the result
 # Another runtime may use 1 + erf(x), exp(x) - 1 or a polynomial around 1/2. Allow two roundings of numbers near 1, and
 # the same again for the function, in units of its accumulation type.
-_FOREIGN = 4.0
+_OTHER_RUNTIME_UNITS = 4.0
 _DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few ulps of the result, or of 1
 
 
-def apply(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
+def apply_function(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
     """Apply a function as a kernel does in the accumulation type. Raise KeyError if it has no stated error."""
     function = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         value = function.value(x.value)
-        moved = None if x.error is None else _moved(function, name, x, value, x.error)
+        propagated = None if x.error is None else _propagate_error(function, name, x, value, x.error)
         # Nonlinear: the error at full reach may be larger than SPREAD times the error.
-        if moved is not None and math_type.types.independent:
-            reach = math_type.types.reach(x.errors())
-            moved = np.maximum(moved, math_type.types.share(_moved(function, name, x, value, reach)))
+        if propagated is not None and math_type.types.independent_errors:
+            reach = math_type.types.expand_error(x.errors())
+            propagated = np.maximum(
+                propagated, math_type.types.unexpand_error(_propagate_error(function, name, x, value, reach))
+            )
         if math_type.type.name == "float64":
-            own = _DOUBLE_UNITS * 2.0**-52 * np.maximum(np.abs(value), 1.0)
-            return math_type.of(value, math_type.types.joined(moved, np.where(np.isfinite(value), own, 0.0)))
-        relative: Array | float = function.units * 2.0**-23 + 2.0**-50
-        if math_type.types.brief(math_type.dtype) and function.brief:
-            relative = _brief(name, function, x)
+            own_error = _DOUBLE_UNITS * 2.0**-52 * np.maximum(np.abs(value), 1.0)
+            return math_type.wrap(
+                value, math_type.types.combine_errors(propagated, np.where(np.isfinite(value), own_error, 0.0))
+            )
+        relative: Array | float = function.error_units * 2.0**-23 + 2.0**-50
+        if math_type.types.uses_brief_functions(math_type.dtype) and function.brief_error:
+            relative = _brief_error(name, function, x)
         if name == "normal_cdf":
-            relative = _normal_cdf(x, value, math_type.types.brief(math_type.dtype))
-        size = np.abs(value) if moved is None else np.abs(value) + moved
-        own = size * relative + function.absolute * bool(function.brief and math_type.types.brief(math_type.dtype))
+            relative = _normal_cdf_error(x, value, math_type.types.uses_brief_functions(math_type.dtype))
+        size = np.abs(value) if propagated is None else np.abs(value) + propagated
+        own_error = size * relative + function.absolute_error * bool(
+            function.brief_error and math_type.types.uses_brief_functions(math_type.dtype)
+        )
         if name == "erf" and math_type.types.erf_by_cdf:
-            own = np.maximum(own, _erf_by_cdf(x))
-        if math_type.types.foreign:
-            own = own * (math_type.type.unit / 2.0**-24) + (name not in _RELATIVE) * _FOREIGN * math_type.type.unit
-        own = np.where(size < 2.0**-126, np.maximum(own, size + 2.0**-126), own)
-        own = np.where(np.isfinite(value), own, 0.0)
-        own = np.where(_is_simple(name, x.value, value) & (size == np.abs(value)), 0.0, own)
-    return math_type.of(value, math_type.types.joined(moved, own))
+            own_error = np.maximum(own_error, _erf_error_by_cdf(x))
+        if math_type.types.other_runtime:
+            own_error = (
+                own_error * (math_type.type.unit / 2.0**-24)
+                + (name not in _RELATIVE_ERROR_ONLY) * _OTHER_RUNTIME_UNITS * math_type.type.unit
+            )
+        own_error = np.where(size < 2.0**-126, np.maximum(own_error, size + 2.0**-126), own_error)
+        own_error = np.where(np.isfinite(value), own_error, 0.0)
+        own_error = np.where(_is_device_independent(name, x.value, value) & (size == np.abs(value)), 0.0, own_error)
+    return math_type.wrap(value, math_type.types.combine_errors(propagated, own_error))
 
 
-def _brief(name: str, function: Function, x: Bounded) -> Array | float:
+def _brief_error(name: str, function: Function, x: Bounded) -> Array | float:
     """Return the relative error of the brief form. Vulkan allows exp2 3 + 2 |x| ulps; its argument is a rounded
     product.
     """
     if name not in ("exp", "sigmoid", "tanh"):
-        return max(function.brief, function.units * 2.0**-23)
+        return max(function.brief_error, function.error_units * 2.0**-23)
     size = np.minimum(np.abs(x.value) * 1.4426950408889634 * (2 if name == "tanh" else 1), 256.0)
-    return np.asarray(function.brief + (3.0 + 4.0 * size) * 2.0**-23)
+    return np.asarray(function.brief_error + (3.0 + 4.0 * size) * 2.0**-23)
 
 
-def _cdf_units(size: Array) -> Array:
+def _normal_cdf_tail_error(size: Array) -> Array:
     """Return the relative error of pm_normal_cdf below 0: 10 ulps for |x| < 3, and x^2 / 2 more beyond.
 
     The exponent, about x^2 / 2, is rounded twice, by a relative 2^-24 each.
@@ -162,7 +171,7 @@ def _cdf_units(size: Array) -> Array:
     return np.asarray((10.0 + np.where(size < 3.0, 0.0, np.square(np.minimum(size, 40.0)) / 2)) * 2.0**-23)
 
 
-def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
+def _normal_cdf_error(x: Bounded, value: Array, is_brief: bool) -> Array:
     """Return the relative error of pm_normal_cdf. For x >= 0 it computes 1 - cdf(-x), which adds a rounding to the
     error of cdf(-x).
 
@@ -170,39 +179,45 @@ def _normal_cdf(x: Bounded, value: Array, is_brief: bool) -> Array:
     """
     reach = x.errors()
     size = np.abs(x.value) + reach
-    stated = _cdf_units(size)
+    stated_error = _normal_cdf_tail_error(size)
     if is_brief:
-        stated = 1e-5 + (3.0 + 4.0 * np.minimum(np.square(size) * 0.7213475, 256.0)) * 2.0**-23
+        stated_error = 1e-5 + (3.0 + 4.0 * np.minimum(np.square(size) * 0.7213475, 256.0)) * 2.0**-23
     rest = normal_cdf(reach - x.value)
     return np.asarray(
-        np.where(x.value >= reach, np.minimum(stated, stated * rest / value + 2.0**-24 * (1 + 2.0**-10)), stated)
+        np.where(
+            x.value >= reach,
+            np.minimum(stated_error, stated_error * rest / value + 2.0**-24 * (1 + 2.0**-10)),
+            stated_error,
+        )
     )
 
 
-def _erf_by_cdf(x: Bounded) -> Array:
+def _erf_error_by_cdf(x: Bounded) -> Array:
     """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the CDF, which is a Gelu
     written with Erf.
     """
     size = np.abs(x.value) * math.sqrt(2)
-    return np.asarray(2 * (normal_cdf(-size) * _cdf_units(size) + (x.value > 0) * 2.0**-24))
+    return np.asarray(2 * (normal_cdf(-size) * _normal_cdf_tail_error(size) + (x.value > 0) * 2.0**-24))
 
 
-def _is_simple(name: str, x: Array, value: Array) -> Array:
+def _is_device_independent(name: str, x: Array, value: Array) -> Array:
     """Return a mask of results that are the same on every device: zero at zero, NaN and infinity."""
     zero = (x == 0) & (value == 0)
     return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
 
 
-def _moved(function: Function, name: str, x: Bounded, value: Array, error: Array) -> Array:
+def _propagate_error(function: Function, name: str, x: Bounded, value: Array, error: Array) -> Array:
     """Return how far the value moves if x moves by `error`."""
-    if function.slope is not None:
-        return np.minimum(error * function.slope, 2.0)
-    low = np.maximum(x.value - error, function.low)
-    high = np.minimum(x.value + error, function.high)
+    if function.max_slope is not None:
+        return np.minimum(error * function.max_slope, 2.0)
+    low = np.maximum(x.value - error, function.domain_min)
+    high = np.minimum(x.value + error, function.domain_max)
     low, high = np.minimum(low, x.value), np.maximum(high, x.value)
-    moved = np.maximum(np.abs(function.value(low) - value), np.abs(function.value(high) - value))
-    if name in _EVEN:
-        moved = np.where((low < 0) & (high > 0), np.maximum(moved, np.abs(value - function.value(np.zeros(())))), moved)
+    change = np.maximum(np.abs(function.value(low) - value), np.abs(function.value(high) - value))
+    if name in _EVEN_FUNCTIONS:
+        change = np.where(
+            (low < 0) & (high > 0), np.maximum(change, np.abs(value - function.value(np.zeros(())))), change
+        )
     if name == "tan":  # the interval may cross a pole
-        moved = np.where(np.floor(low / np.pi + 0.5) != np.floor(high / np.pi + 0.5), np.inf, moved)
-    return np.where(error == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))
+        change = np.where(np.floor(low / np.pi + 0.5) != np.floor(high / np.pi + 0.5), np.inf, change)
+    return np.where(error == 0, 0.0, np.where(np.isnan(change), np.inf, change))

@@ -8,41 +8,46 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded, stored
-from .math_functions import apply
+from .bounded import Bounded, round_to_storage
+from .gemm_conv import nan_to_unknown, sum_axes, sum_axes_error
+from .math_functions import apply_function
 from .registry import Call, Unproved, rule
-from .registry import call as other
-from .gemm_conv import known, summed, total_error
+from .registry import call_operator as call_operator
 
 
-def _in_kernel(call: Call, x: Bounded) -> Bounded:
+def _keep_in_kernel(call: Call, x: Bounded) -> Bounded:
     """Return x unchanged, because the intermediate stays inside one kernel."""
     return x
 
 
-def centred(
-    call: Call, x: Bounded, axes: tuple[int, ...], between: Callable[[Call, Bounded], Bounded] = _in_kernel
+def mean_and_variance(
+    call: Call,
+    x: Bounded,
+    axes: tuple[int, ...],
+    round_intermediate: Callable[[Call, Bounded], Bounded] = _keep_in_kernel,
 ) -> tuple[Bounded, Bounded, Bounded]:
-    """Return the mean, the deviations and the variance. between: applied to each intermediate.
+    """Return the mean, the deviations and the variance. round_intermediate: applied to each intermediate.
 
-    A kernel that reports its additions reads a row once for the mean and once for the deviations (`_of_two_passes`).
+    A kernel that reports its additions reads a row once for the mean and once for the deviations (`_two_pass_mean_and_variance`).
     Other kernels may compute the variance in any way; the mean's error then adds 2 mean(|c| e(c)).
     """
     m = call.arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
-    mean = between(call, m.div(summed(x, axes, call.types), m.of(float(count))))
-    distance = between(call, m.sub(x, mean))
-    if call.types.additions and not call.types.independent:
-        return _of_two_passes(call, x, mean, axes)
+    mean = round_intermediate(call, m.div(sum_axes(x, axes, call.types), m.wrap(float(count))))
+    distance = round_intermediate(call, m.sub(x, mean))
+    if call.types.additions and not call.types.independent_errors:
+        return _two_pass_mean_and_variance(call, x, mean, axes)
     with np.errstate(all="ignore"):
         squares = np.mean(np.square(distance.value), axis=axes, keepdims=True)
-        each = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
-        shaken = total_error(each, axes, call.types) / count
-        own = call.types.sum_factor(count + 2, x.dtype) * (squares + shaken)
-    return mean, distance, between(call, Bounded(squares, known(shaken + own), x.dtype))
+        squared_error = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
+        propagated = sum_axes_error(squared_error, axes, call.types) / count
+        own_error = call.types.sum_error_factor(count + 2, x.dtype) * (squares + propagated)
+    return mean, distance, round_intermediate(call, Bounded(squares, nan_to_unknown(propagated + own_error), x.dtype))
 
 
-def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]) -> tuple[Bounded, Bounded, Bounded]:
+def _two_pass_mean_and_variance(
+    call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]
+) -> tuple[Bounded, Bounded, Bounded]:
     """Return mean and variance as layer_norm.comp and layer_norm_registers.comp compute them.
 
     Let c be the exact deviations, g the input errors, and d the error of the computed mean m'. The kernels compute v =
@@ -53,169 +58,195 @@ def _of_two_passes(call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...])
     types, count = call.types, int(np.prod([x.shape[i] for i in axes], dtype=int))
     unit = call.arithmetic(x.dtype).unit
 
-    def averaged(values: Array) -> Array:
+    def mean_over_axes(values: Array) -> Array:
         return np.asarray(np.mean(values, axis=axes, keepdims=True))
 
     with np.errstate(all="ignore"):
-        exact, off = x.value - mean.value, mean.errors()
-        given = np.broadcast_to(x.errors(), exact.shape)
-        size = np.abs(exact) + given + off
+        exact, mean_error = x.value - mean.value, mean.errors()
+        input_error = np.broadcast_to(x.errors(), exact.shape)
+        size = np.abs(exact) + input_error + mean_error
         rounded = unit * size
-        own, terms = given + rounded, types.longest(count)
+        deviation_error, terms = input_error + rounded, types.max_roundings(count)
         # Rounding error of the computed mean of the deviations: its sum and its division.
-        second = (types.sum_factor(terms, x.dtype) + 2 * unit) * averaged(size + rounded)
-        settled = averaged(own) + second  # remainder of d after subtracting that mean
-        distance = own + settled + unit * (np.abs(exact) + own + settled)
-        squares = averaged(np.square(exact))
-        moved = (
-            averaged(2 * np.abs(exact) * own + np.square(own))
-            + 2 * off * (averaged(own) + settled)
-            + np.square(settled)
+        second_pass_error = (types.sum_error_factor(terms, x.dtype) + 2 * unit) * mean_over_axes(size + rounded)
+        computed_mean_error = (
+            mean_over_axes(deviation_error) + second_pass_error
+        )  # remainder of d after subtracting that mean
+        distance = (
+            deviation_error + computed_mean_error + unit * (np.abs(exact) + deviation_error + computed_mean_error)
         )
-        spread = moved + types.sum_factor(terms + 4, x.dtype) * (squares + moved + np.square(off))
+        squares = mean_over_axes(np.square(exact))
+        moved = (
+            mean_over_axes(2 * np.abs(exact) * deviation_error + np.square(deviation_error))
+            + 2 * mean_error * (mean_over_axes(deviation_error) + computed_mean_error)
+            + np.square(computed_mean_error)
+        )
+        variance_error = moved + types.sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(mean_error))
     return (
-        Bounded(mean.value, known(settled + unit * (np.abs(mean.value) + settled)), x.dtype),
-        Bounded(exact, known(distance), x.dtype),
-        Bounded(squares, known(spread), x.dtype),
+        Bounded(
+            mean.value, nan_to_unknown(computed_mean_error + unit * (np.abs(mean.value) + computed_mean_error)), x.dtype
+        ),
+        Bounded(exact, nan_to_unknown(distance), x.dtype),
+        Bounded(squares, nan_to_unknown(variance_error), x.dtype),
     )
 
 
 def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
     """Return 1 / sqrt(variance + epsilon)."""
     m = call.arithmetic(variance.dtype)
-    held = m.constant(epsilon)
-    return m.div(m.of(1.0), apply("sqrt", m.add(variance, held), m))
+    epsilon_constant = m.constant(epsilon)
+    return m.div(m.wrap(1.0), apply_function("sqrt", m.add(variance, epsilon_constant), m))
 
 
-def normalised(call: Call, x: Bounded, axes: tuple[int, ...], epsilon: float) -> tuple[Bounded, Bounded, Bounded]:
+def normalize(call: Call, x: Bounded, axes: tuple[int, ...], epsilon: float) -> tuple[Bounded, Bounded, Bounded]:
     """Return (x - mean) / sqrt(variance + epsilon), the mean, and 1 / deviation."""
-    mean, distance, variance = centred(call, x, axes)
+    mean, distance, variance = mean_and_variance(call, x, axes)
     inverse = inverse_deviation(call, variance, epsilon)
     return call.arithmetic(x.dtype).mul(distance, inverse), mean, inverse
 
 
-def _scaled(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None) -> Bounded:
+def _scale_and_shift(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None) -> Bounded:
     m = call.arithmetic(y.dtype)
     if scale is not None:
         y = m.mul(y, scale)
     return y if bias is None else m.add(y, bias)
 
 
-def per_channel(value: Bounded | None, rank: int) -> Bounded | None:
+def broadcast_channels(value: Bounded | None, rank: int) -> Bounded | None:
     """Reshape per-channel values to broadcast over images of that rank."""
-    return value if value is None else value.moved(lambda v: v.reshape(-1, *[1] * (rank - 2)))
+    return value if value is None else value.rearrange(lambda v: v.reshape(-1, *[1] * (rank - 2)))
 
 
 @rule("LayerNormalization")
-def _layer(call: Call) -> list[Any]:
+def _layer_norm(call: Call) -> list[Any]:
     x = call.input(0)
     axis = call.attribute("axis", -1) % x.ndim
     axes = tuple(range(axis, x.ndim))
-    y, mean, inverse = normalised(call, x, axes, call.attribute("epsilon", 1e-5))
-    y = _scaled(call, y, call.optional(1), call.optional(2))
+    y, mean, inverse = normalize(call, x, axes, call.attribute("epsilon", 1e-5))
+    y = _scale_and_shift(call, y, call.optional_input(1), call.optional_input(2))
     statistic = np.float32
-    made = [Bounded(y.value, y.error, x.dtype)]
-    for one in (mean, inverse):
+    result = [Bounded(y.value, y.error, x.dtype)]
+    for statistic_value in (mean, inverse):
         dtype = x.dtype if str(x.dtype) == "float64" else statistic
-        made.append(Bounded(one.value, one.error, dtype))
-    return made[: call.outputs]
+        result.append(Bounded(statistic_value.value, statistic_value.error, dtype))
+    return result[: call.outputs]
 
 
 @rule("RMSNormalization", "SimplifiedLayerNormalization")
-def _rms(call: Call) -> list[Any]:
+def _rms_norm(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
     axes = tuple(range(call.attribute("axis", -1) % x.ndim, x.ndim))
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
-    squares = m.div(summed(m.mul(x, x), axes, call.types), m.of(float(count)))
+    squares = m.div(sum_axes(m.mul(x, x), axes, call.types), m.wrap(float(count)))
     y = m.mul(x, inverse_deviation(call, squares, call.attribute("epsilon", 1e-5)))
-    y = _scaled(call, y, call.optional(1), None)
+    y = _scale_and_shift(call, y, call.optional_input(1), None)
     return [Bounded(y.value, y.error, x.dtype)]
 
 
 @rule("InstanceNormalization")
-def _instance(call: Call) -> list[Any]:
+def _instance_norm(call: Call) -> list[Any]:
     x = call.input(0)
-    y, _, _ = normalised(call, x, tuple(range(2, x.ndim)), call.attribute("epsilon", 1e-5))
-    return [_scaled(call, y, per_channel(call.input(1), x.ndim), per_channel(call.input(2), x.ndim))]
+    y, _, _ = normalize(call, x, tuple(range(2, x.ndim)), call.attribute("epsilon", 1e-5))
+    return [
+        _scale_and_shift(call, y, broadcast_channels(call.input(1), x.ndim), broadcast_channels(call.input(2), x.ndim))
+    ]
 
 
 @rule("GroupNormalization")
-def _group(call: Call) -> list[Any]:
+def _group_norm(call: Call) -> list[Any]:
     x, groups = call.input(0), call.attribute("num_groups")
     n, c = x.shape[:2]
-    rows = x.moved(lambda v: v.reshape(n, groups, -1))
-    y, _, _ = normalised(call, rows, (2,), call.attribute("epsilon", 1e-5))
-    y = y.moved(lambda v: v.reshape(x.shape))
+    rows = x.rearrange(lambda v: v.reshape(n, groups, -1))
+    y, _, _ = normalize(call, rows, (2,), call.attribute("epsilon", 1e-5))
+    y = y.rearrange(lambda v: v.reshape(x.shape))
     scale, bias = call.input(1), call.input(2)
     if call.opset < 21:  # one value per group
-        scale, bias = (one.moved(lambda v: np.repeat(v, c // groups)) for one in (scale, bias))
-    return [_scaled(call, y, per_channel(scale, x.ndim), per_channel(bias, x.ndim))]
+        scale, bias = (
+            statistic_value.rearrange(lambda v: np.repeat(v, c // groups)) for statistic_value in (scale, bias)
+        )
+    return [_scale_and_shift(call, y, broadcast_channels(scale, x.ndim), broadcast_channels(bias, x.ndim))]
 
 
 @rule("BatchNormalization")
-def _batch(call: Call) -> list[Any]:
+def _batch_norm(call: Call) -> list[Any]:
     """Normalise in inference; opsets 7 to 13 signal training by the number of outputs, earlier ones by is_test."""
     x, m = call.input(0), call.arithmetic()
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
     scale, bias, mean, variance = (call.input(i) for i in range(1, 5))
     if training and call.opset >= 14:
-        return _trained(call, x, scale, bias, [mean, variance])
+        return _batch_norm_training(call, x, scale, bias, [mean, variance])
     if training:
         raise Unproved(f"BatchNormalization in training of operator set {call.opset}")
     if call.opset < 9 and not call.attribute("spatial", 1):
-        shaped = [one.moved(lambda v: v.reshape(x.shape[1:])) for one in (scale, bias, mean, variance)]
+        shaped = [
+            statistic_value.rearrange(lambda v: v.reshape(x.shape[1:]))
+            for statistic_value in (scale, bias, mean, variance)
+        ]
     else:
-        shaped = [one for v in (scale, bias, mean, variance) if (one := per_channel(v, x.ndim)) is not None]
-    scale, bias, mean, variance = (Bounded(one.value, one.error, x.dtype) for one in shaped)
+        shaped = [
+            statistic_value
+            for v in (scale, bias, mean, variance)
+            if (statistic_value := broadcast_channels(v, x.ndim)) is not None
+        ]
+    scale, bias, mean, variance = (
+        Bounded(statistic_value.value, statistic_value.error, x.dtype) for statistic_value in shaped
+    )
     factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
-    made = m.add(m.mul(m.sub(x, mean), factor), bias)
-    if call.types.foreign:  # another runtime may fold the parameters into one multiply-add
-        other = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
-        made = made.with_error(np.maximum(made.errors(), other.errors()))
-    return [made]
+    result = m.add(m.mul(m.sub(x, mean), factor), bias)
+    if call.types.other_runtime:  # another runtime may fold the parameters into one multiply-add
+        folded_form = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
+        result = result.with_error(np.maximum(result.errors(), folded_form.errors()))
+    return [result]
 
 
-def _trained(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
+def _batch_norm_training(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
     """Normalise by batch statistics and update the running ones, in several kernels with stored intermediates."""
     m = call.arithmetic()
-    mean, distance, variance = centred(call, x, (0, *range(2, x.ndim)), kept)
-    deviation = kept(call, apply("sqrt", kept(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m))
-    y = kept(call, m.div(distance, deviation))
-    wide = [one for v in (scale, bias) if (one := per_channel(v, x.ndim)) is not None]
-    made = [m.add(kept(call, m.mul(y, wide[0])), wide[1])]
+    mean, distance, variance = mean_and_variance(call, x, (0, *range(2, x.ndim)), round_between_kernels)
+    deviation = round_between_kernels(
+        call,
+        apply_function(
+            "sqrt", round_between_kernels(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m
+        ),
+    )
+    y = round_between_kernels(call, m.div(distance, deviation))
+    broadcast_params = [
+        statistic_value for v in (scale, bias) if (statistic_value := broadcast_channels(v, x.ndim)) is not None
+    ]
+    result = [m.add(round_between_kernels(call, m.mul(y, broadcast_params[0])), broadcast_params[1])]
     momentum = m.constant(call.attribute("momentum", 0.9))
     rest = m.constant(1 - call.attribute("momentum", 0.9))
     for old, now in zip(before, (mean, variance), strict=True):
-        flat = now.moved(lambda v: v.reshape(-1))
-        total = m.add(kept(call, m.mul(old, momentum)), kept(call, m.mul(flat, rest)))
-        made.append(Bounded(total.value, total.error, old.dtype))
-    return [Bounded(made[0].value, made[0].error, x.dtype), *made[1:]][: call.outputs]
+        flat = now.rearrange(lambda v: v.reshape(-1))
+        total = m.add(round_between_kernels(call, m.mul(old, momentum)), round_between_kernels(call, m.mul(flat, rest)))
+        result.append(Bounded(total.value, total.error, old.dtype))
+    return [Bounded(result[0].value, result[0].error, x.dtype), *result[1:]][: call.outputs]
 
 
-def kept(call: Call, x: Bounded) -> Bounded:
+def round_between_kernels(call: Call, x: Bounded) -> Bounded:
     """Return an intermediate as stored between two kernels."""
-    return stored(Bounded(x.value, x.error, x.dtype), call.types)
+    return round_to_storage(Bounded(x.value, x.error, x.dtype), call.types)
 
 
 @rule("MeanVarianceNormalization")
-def _mean_variance(call: Call) -> list[Any]:
+def _mean_variance_norm(call: Call) -> list[Any]:
     """Divide by the deviation + 1e-9, as ONNX's function does."""
     x, m = call.input(0), call.arithmetic()
     axes = tuple(axis % x.ndim for axis in call.attribute("axes", [0, 2, 3]))
-    _, distance, variance = centred(call, x, axes)
-    deviation = m.add(apply("sqrt", variance, m), m.constant(1e-9))
+    _, distance, variance = mean_and_variance(call, x, axes)
+    deviation = m.add(apply_function("sqrt", variance, m), m.constant(1e-9))
     return [m.div(distance, deviation)]
 
 
 @rule("LpNormalization")
-def _lp(call: Call) -> list[Any]:
+def _lp_norm(call: Call) -> list[Any]:
     """Divide by the norm; a row of zeros stays zero."""
     x, m = call.input(0), call.arithmetic()
     axis, p = call.attribute("axis", -1) % x.ndim, call.attribute("p", 2)
     size = m.abs(x) if p == 1 else m.mul(x, x)
-    norm = summed(size, (axis,), call.types)
-    norm = norm if p == 1 else apply("sqrt", norm, m)
+    norm = sum_axes(size, (axis,), call.types)
+    norm = norm if p == 1 else apply_function("sqrt", norm, m)
     y = m.div(x, norm)
     zero = np.broadcast_to((norm.value == 0) & (norm.errors() == 0), x.shape)
     return [Bounded(np.where(zero, 0.0, y.value), np.where(zero, 0.0, y.errors()), x.dtype)]
@@ -232,11 +263,11 @@ def _lrn(call: Call) -> list[Any]:
     with np.errstate(all="ignore"):
 
         def total(v: Any) -> Any:
-            wide = np.pad(v, width)
-            return sum(wide[:, i : i + x.shape[1]] for i in range(size))
+            padded = np.pad(v, width)
+            return sum(padded[:, i : i + x.shape[1]] for i in range(size))
 
         value, sizes = total(squares.value), total(squares.magnitude())
-        error = call.types.joined(call.types.sum_factor(size, x.dtype) * sizes, total(squares.errors()))
-    spread = m.add(m.constant(bias), m.mul(m.div(m.constant(alpha), m.of(float(size))), m.of(value, error)))
-    power = other("Pow", [spread, m.constant(beta)], like=call)[0]
+        error = call.types.combine_errors(call.types.sum_error_factor(size, x.dtype) * sizes, total(squares.errors()))
+    spread = m.add(m.constant(bias), m.mul(m.div(m.constant(alpha), m.wrap(float(size))), m.wrap(value, error)))
+    power = call_operator("Pow", [spread, m.constant(beta)], like=call)[0]
     return [m.div(x, power)]

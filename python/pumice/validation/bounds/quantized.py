@@ -8,26 +8,26 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .undecided_choices import followed
-from .decisions import dtype_of, narrow_float, stepwise
-from .elementwise import float_value
+from .decisions import apply_step_function, dtype_of, is_sub_16_bit_float
+from .elementwise import to_float_value
+from .float_types import ProgramTypes, is_float
+from .gemm_conv import integer_contract, integer_convolution, subtract_zero_point
 from .registry import Call, Unproved, rule
-from .gemm_conv import integer_convolution, integer_product, without_zero
-from .float_types import Types, is_float
+from .undecided_choices import evaluate_with_alternatives
 
 
-def _spread(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bounded:
+def _broadcast_parameter(value: Bounded, shape: tuple[int, ...], axis: int, block: int) -> Bounded:
     """Broadcast scales or zero points: per tensor, per channel or per block."""
     if value.size == 1:
-        return value.moved(lambda v: v.reshape(()))
+        return value.rearrange(lambda v: v.reshape(()))
     if value.ndim == 1 and not (block and len(shape) == 1):
         sizes = [1] * len(shape)
         sizes[axis] = value.size
-        return value.moved(lambda v: v.reshape(sizes))
-    return value.moved(lambda v: np.take(np.repeat(v, block, axis), np.arange(shape[axis]), axis))
+        return value.rearrange(lambda v: v.reshape(sizes))
+    return value.rearrange(lambda v: np.take(np.repeat(v, block, axis), np.arange(shape[axis]), axis))
 
 
-def limits(dtype: Any) -> tuple[float, float]:
+def integer_limits(dtype: Any) -> tuple[float, float]:
     """Return the range of an integer type, including sub-byte types."""
     name = str(dtype)
     if name in ("int4", "uint4", "int2", "uint2"):
@@ -37,126 +37,132 @@ def limits(dtype: Any) -> tuple[float, float]:
     return float(info.min), float(info.max)
 
 
-def stepped(real: Bounded, zero: Any, dtype: Any, types: Types) -> Bounded:
+def quantize(real: Bounded, zero: Any, dtype: Any, types: ProgramTypes) -> Bounded:
     """Quantise: round half to even, add the zero point and saturate."""
-    low, high = limits(dtype)
+    low, high = integer_limits(dtype)
 
-    def to(v: Array) -> Array:
+    def step_function(v: Array) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(np.clip(np.rint(v) + zero, low, high))
 
-    value = to(np.where(np.isnan(real.value), 0.0, real.value))
-    return stepwise(to, real, Bounded(value.astype(np.int64).astype(dtype), None, dtype), types)
+    value = step_function(np.where(np.isnan(real.value), 0.0, real.value))
+    return apply_step_function(step_function, real, Bounded(value.astype(np.int64).astype(dtype), None, dtype), types)
 
 
-def _number(zero: Bounded | None) -> Any:
+def _zero_point_value(zero: Bounded | None) -> Any:
     return 0.0 if zero is None else zero.value.astype(np.float64)
 
 
-def _with_zero(made: Bounded, zero: Bounded | None) -> Bounded:
+def _add_zero_point_error(result: Bounded, zero: Bounded | None) -> Bounded:
     if zero is None or zero.error is None:
-        return made
-    return Bounded(made.value, made.errors() + zero.error, made.dtype)
+        return result
+    return Bounded(result.value, result.errors() + zero.error, result.dtype)
 
 
 @rule("QuantizeLinear")
 @rule("QuantizeLinear", domain="com.microsoft")
 def _quantize(call: Call) -> list[Any]:
-    x, scale, zero = call.input(0), call.input(1), call.optional(2)
+    x, scale, zero = call.input(0), call.input(1), call.optional_input(2)
     number = call.attribute("output_dtype", 0)
     dtype = zero.dtype if zero is not None else dtype_of(number) if number else np.dtype(np.uint8)
-    if narrow_float(str(dtype)):
+    if is_sub_16_bit_float(str(dtype)):
         raise Unproved(f"QuantizeLinear to {dtype}")
     axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
     axis = axis % x.ndim if x.ndim else 0
-    scale = _spread(scale, x.shape, axis, block)
-    zero = None if zero is None else _spread(zero, x.shape, axis, block)
+    scale = _broadcast_parameter(scale, x.shape, axis, block)
+    zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
 
-    def quantized(one: Call) -> list[Any]:
-        x, scale, zero = one.given
-        m = one.arithmetic(np.float32 if not is_float(x.dtype) else x.dtype)
-        real = m.div(float_value(x, np.float32), scale)
-        return [_with_zero(stepped(real, _number(zero), dtype, one.types), zero)]
+    def quantized(node_call: Call) -> list[Any]:
+        x, scale, zero = node_call.inputs
+        m = node_call.arithmetic(np.float32 if not is_float(x.dtype) else x.dtype)
+        real = m.div(to_float_value(x, np.float32), scale)
+        return [_add_zero_point_error(quantize(real, _zero_point_value(zero), dtype, node_call.types), zero)]
 
-    return followed(quantized, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types))
+    return evaluate_with_alternatives(
+        quantized, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types)
+    )
 
 
 @rule("DequantizeLinear")
 @rule("DequantizeLinear", domain="com.microsoft")
 def _dequantize(call: Call) -> list[Any]:
-    x, scale, zero = call.input(0), call.input(1), call.optional(2)
+    x, scale, zero = call.input(0), call.input(1), call.optional_input(2)
     number = call.attribute("output_dtype", 0)
     dtype = dtype_of(number) if number else scale.dtype
     axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
     axis = axis % x.ndim if x.ndim else 0
-    scale = _spread(scale, x.shape, axis, block)
-    zero = None if zero is None else _spread(zero, x.shape, axis, block)
+    scale = _broadcast_parameter(scale, x.shape, axis, block)
+    zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
 
-    def real(one: Call) -> list[Any]:
-        x, scale, zero = one.given
-        if narrow_float(str(x.dtype)):
+    def real(node_call: Call) -> list[Any]:
+        x, scale, zero = node_call.inputs
+        if is_sub_16_bit_float(str(x.dtype)):
             whole = Bounded(np.asarray(x.value).astype(np.float64), None, dtype)
         else:
-            held = without_zero(x, zero)
-            whole = Bounded(held.value.astype(np.float64), held.error, dtype)
-        made = one.arithmetic(dtype).mul(whole, scale)
-        return [Bounded(made.value, made.error, dtype)]
+            shifted = subtract_zero_point(x, zero)
+            whole = Bounded(shifted.value.astype(np.float64), shifted.error, dtype)
+        result = node_call.arithmetic(dtype).mul(whole, scale)
+        return [Bounded(result.value, result.error, dtype)]
 
-    return followed(real, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types))
+    return evaluate_with_alternatives(real, Call(call.op, [x, scale, zero], call.attributes, call.opset, call.types))
 
 
 @rule("DynamicQuantizeLinear")
-def _dynamic(call: Call) -> list[Any]:
+def _dynamic_quantize(call: Call) -> list[Any]:
     x, m = call.input(0), call.arithmetic()
     if np.isnan(x.value).any():
         raise Unproved("DynamicQuantizeLinear of NaN")
     low, high = min(0.0, float(np.min(x.value, initial=0.0))), max(0.0, float(np.max(x.value, initial=0.0)))
     worst = None if x.error is None else np.asarray(np.max(x.error, initial=0.0))
-    ends = [m.of(low, worst), m.of(high, worst)]
-    scale = m.div(m.sub(ends[1], ends[0]), m.of(255.0))
+    ends = [m.wrap(low, worst), m.wrap(high, worst)]
+    scale = m.div(m.sub(ends[1], ends[0]), m.wrap(255.0))
     if high == low:
-        scale = m.of(1.0)  # a tensor of zeros; any scale is correct
-    kept = call.types.storage(x.dtype)
-    stored = [*call.stored, None, None, None]
+        scale = m.wrap(1.0)  # a tensor of zeros; any scale is correct
+    storage = call.types.storage_type(x.dtype)
+    reread = [*call.stored, None, None, None]
     # Kernels divide by their stored scale and add their stored zero point.
-    if stored[1] is not None and high > low:
-        divisor = Bounded(stored[1].value.astype(np.float64), None, x.dtype)
+    if reread[1] is not None and high > low:
+        divisor = Bounded(reread[1].value.astype(np.float64), None, x.dtype)
     else:  # division may use the scale before or after it is stored
-        divisor = Bounded(scale.value, scale.errors() + kept.unit * np.abs(scale.value) * kept.is_half, x.dtype)
-    zero = stepped(m.div(m.neg(ends[0]), divisor), 0.0, np.dtype(np.uint8), call.types)
-    y = stepped(m.div(x, divisor), _number(stored[2] or zero), np.dtype(np.uint8), call.types)
+        divisor = Bounded(scale.value, scale.errors() + storage.unit * np.abs(scale.value) * storage.is_16_bit, x.dtype)
+    zero = quantize(m.div(m.neg(ends[0]), divisor), 0.0, np.dtype(np.uint8), call.types)
+    y = quantize(m.div(x, divisor), _zero_point_value(reread[2] or zero), np.dtype(np.uint8), call.types)
     scale_out = Bounded(scale.value, scale.error if high > low else np.asarray(np.inf), x.dtype)
-    return [y if stored[2] is not None else _with_zero(y, zero), scale_out, zero]
+    return [y if reread[2] is not None else _add_zero_point_error(y, zero), scale_out, zero]
 
 
-def _requantized(call: Call, total: Bounded, scales: list[Bounded], to: Bounded, zero: Bounded | None) -> Bounded:
+def _requantize(
+    call: Call, total: Bounded, scales: list[Bounded], output_scale: Bounded, zero: Bounded | None
+) -> Bounded:
     m = call.arithmetic(np.float32)
-    factor = m.div(m.mul(scales[0], scales[1]), to)
+    factor = m.div(m.mul(scales[0], scales[1]), output_scale)
     real = m.mul(Bounded(total.value.astype(np.float64), total.error, np.float32), factor)
     real = m.rounded(real.value, real.error)  # rounds the sum to a float
     dtype = zero.dtype if zero is not None else np.dtype(np.uint8)
-    return _with_zero(stepped(real, _number(zero), dtype, call.types), zero)
+    return _add_zero_point_error(quantize(real, _zero_point_value(zero), dtype, call.types), zero)
 
 
 @rule("QLinearMatMul")
 def _qlinear_matmul(call: Call) -> list[Any]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.input(i) for i in range(8))
     rows = a_zero.size > 1
-    left = without_zero(a, a_zero.moved(lambda v: v.reshape(-1, 1)) if rows and a_zero.ndim == 1 else a_zero)
+    shifted = subtract_zero_point(
+        a, a_zero.rearrange(lambda v: v.reshape(-1, 1)) if rows and a_zero.ndim == 1 else a_zero
+    )
     if a_scale.size > 1 and a_scale.ndim == 1:
-        a_scale = a_scale.moved(lambda v: v.reshape(-1, 1))
-    total = integer_product(np.matmul, left, without_zero(b, b_zero))
-    return [_requantized(call, total, [a_scale, b_scale], y_scale, y_zero)]
+        a_scale = a_scale.rearrange(lambda v: v.reshape(-1, 1))
+    total = integer_contract(np.matmul, shifted, subtract_zero_point(b, b_zero))
+    return [_requantize(call, total, [a_scale, b_scale], y_scale, y_zero)]
 
 
 @rule("QLinearConv")
 def _qlinear_conv(call: Call) -> list[Any]:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.input(i) for i in range(8))
-    bias = call.optional(8)
+    bias = call.optional_input(8)
     total = integer_convolution(call, x, w, x_zero, w_zero)
     shape = (-1, *[1] * (x.ndim - 2))
     if bias is not None:
         total = Bounded(total.value + bias.value.astype(np.int64).reshape(shape), total.error, np.int64)
     if w_scale.size > 1:
-        w_scale = w_scale.moved(lambda v: v.reshape(shape))
-    return [_requantized(call, total, [x_scale, w_scale], y_scale, y_zero)]
+        w_scale = w_scale.rearrange(lambda v: v.reshape(shape))
+    return [_requantize(call, total, [x_scale, w_scale], y_scale, y_zero)]

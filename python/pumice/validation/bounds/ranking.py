@@ -5,82 +5,88 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.element_types import Array
+from .alternatives import RankAlternatives
 from .bounded import Bounded
-from .alternatives import Ranked
-from .float_types import Types
+from .float_types import ProgramTypes
 
 
-def best_of(x: Bounded, axis: int, made: Bounded, types: Types, last: bool = False) -> Bounded:
+def find_largest(x: Bounded, axis: int, reference_choice: Bounded, types: ProgramTypes, last: bool = False) -> Bounded:
     """Return the index of the largest value, undecided if several may be the largest.
 
-    made: the reference's choice, without the axis. last: whether ties take the last index instead of the first.
+    reference_choice: the reference's choice, without the axis. last: whether ties take the last index instead of the first.
     """
     if last:
         flipped = Bounded(np.flip(x.value, axis), np.flip(x.errors(), axis), x.dtype)
-        turned = best_of(flipped, axis, made.moved(lambda v: x.shape[axis] - 1 - v), types)
-        if not isinstance(turned.sides, Ranked):
-            return made
-        sides = turned.sides
-        back = Ranked(sides.mask, sides.rows, sides.places, np.flip(sides.sure, 1), np.flip(sides.maybe, 1))
-        return Bounded(made.value, turned.error, made.dtype).with_sides(back)
-    first = made.moved(lambda v: np.expand_dims(v, axis))
-    return places_of(x, axis, first, types).moved(lambda v: np.squeeze(v, axis))
+        flipped_ranking = find_largest(
+            flipped, axis, reference_choice.rearrange(lambda v: x.shape[axis] - 1 - v), types
+        )
+        if not isinstance(flipped_ranking.alternatives, RankAlternatives):
+            return reference_choice
+        sides = flipped_ranking.alternatives
+        back = RankAlternatives(
+            sides.mask, sides.rows, sides.ranks, np.flip(sides.min_rank, 1), np.flip(sides.max_rank, 1)
+        )
+        return Bounded(reference_choice.value, flipped_ranking.error, reference_choice.dtype).with_alternatives(back)
+    first = reference_choice.rearrange(lambda v: np.expand_dims(v, axis))
+    return find_ranking(x, axis, first, types).rearrange(lambda v: np.squeeze(v, axis))
 
 
-def places_of(x: Bounded, axis: int, made: Bounded, types: Types) -> Bounded:
+def find_ranking(x: Bounded, axis: int, reference_choice: Bounded, types: ProgramTypes) -> Bounded:
     """Return the indices of the largest values in descending order, undecided if rounding may change them. Ties take
     the first.
 
-    made: the reference's choice.
+    reference_choice: the reference's choice.
     """
     count = x.shape[axis]
     rows = np.moveaxis(x.value, axis, -1).reshape(-1, count)
-    reach = types.reach(np.moveaxis(np.broadcast_to(x.errors(), x.shape), axis, -1).reshape(-1, count))
-    chosen = np.moveaxis(made.value, axis, -1)
-    wanted = np.arange(chosen.shape[-1])
-    sure, maybe = np.zeros(rows.shape, np.int32), np.zeros(rows.shape, np.int32)
-    mask = np.zeros((len(rows), len(wanted)), bool)
-    for i in np.flatnonzero(_close(rows, reach, len(wanted))):
-        sure[i], maybe[i] = _before(rows[i], reach[i])
-        mask[i] = ((sure[i][:, None] <= wanted) & (wanted <= maybe[i][:, None])).sum(0) > 1
+    max_error = types.expand_error(np.moveaxis(np.broadcast_to(x.errors(), x.shape), axis, -1).reshape(-1, count))
+    chosen = np.moveaxis(reference_choice.value, axis, -1)
+    ranks = np.arange(chosen.shape[-1])
+    min_rank, max_rank = np.zeros(rows.shape, np.int32), np.zeros(rows.shape, np.int32)
+    mask = np.zeros((len(rows), len(ranks)), bool)
+    for i in np.flatnonzero(_may_change_rank(rows, max_error, len(ranks))):
+        min_rank[i], max_rank[i] = _count_predecessors(rows[i], max_error[i])
+        mask[i] = ((min_rank[i][:, None] <= ranks) & (ranks <= max_rank[i][:, None])).sum(0) > 1
     if not mask.any():
-        return made
-    number = np.broadcast_to(np.arange(len(rows)).reshape(*chosen.shape[:-1], 1), chosen.shape)
-    all_of = (mask.reshape(chosen.shape), number, np.broadcast_to(wanted, chosen.shape))
-    undecided, number, places = (np.moveaxis(one, -1, axis) for one in all_of)
-    sides = Ranked(undecided, number, places, sure, maybe)
-    return Bounded(made.value, np.where(undecided, np.inf, 0.0), made.dtype).with_sides(sides)
+        return reference_choice
+    row_index = np.broadcast_to(np.arange(len(rows)).reshape(*chosen.shape[:-1], 1), chosen.shape)
+    all_of = (mask.reshape(chosen.shape), row_index, np.broadcast_to(ranks, chosen.shape))
+    undecided, row_index, rank_grid = (np.moveaxis(grid, -1, axis) for grid in all_of)
+    sides = RankAlternatives(undecided, row_index, rank_grid, min_rank, max_rank)
+    return Bounded(reference_choice.value, np.where(undecided, np.inf, 0.0), reference_choice.dtype).with_alternatives(
+        sides
+    )
 
 
-def _ends(rows: Array, reach: Array) -> tuple[Array, Array]:
+def _value_intervals(rows: Array, max_error: Array) -> tuple[Array, Array]:
     """Return the bounds of each value; NaN sorts first."""
     with np.errstate(all="ignore"):
-        low, high = (np.where(reach == 0, rows, rows + sign * reach) for sign in (-1, 1))
+        low, high = (np.where(max_error == 0, rows, rows + sign * max_error) for sign in (-1, 1))
     missing = np.isnan(rows)
     low = np.where(missing, np.inf, np.where(np.isnan(low), -np.inf, low))
     return low, np.where(missing | np.isnan(high), np.inf, high)
 
 
-def _close(rows: Array, reach: Array, wanted: int) -> Array:
-    """Return a mask of the rows in which one of the first `wanted` values may change its rank."""
+def _may_change_rank(rows: Array, max_error: Array, num_ranks: int) -> Array:
+    """Return a mask of the rows in which one of the first `num_ranks` values may change its rank."""
     if not rows.shape[1]:
         return np.zeros(len(rows), bool)
-    low, high = _ends(rows, reach)
+    low, high = _value_intervals(rows, max_error)
     order = np.argsort(-np.where(np.isnan(rows), np.inf, rows), axis=1, kind="stable")
     low = np.minimum.accumulate(np.take_along_axis(low, order, 1), axis=1)
     high = np.maximum.accumulate(np.take_along_axis(high, order, 1)[:, ::-1], axis=1)[:, ::-1]
-    apart = low[:, :-1] > high[:, 1:]
-    return np.asarray(~apart[:, :wanted].all(1) & (reach > 0).any(1))
+    is_separated = low[:, :-1] > high[:, 1:]
+    return np.asarray(~is_separated[:, :num_ranks].all(1) & (max_error > 0).any(1))
 
 
-def _before(row: Array, reach: Array) -> tuple[Array, Array]:
+def _count_predecessors(row: Array, max_error: Array) -> tuple[Array, Array]:
     """Return, for each value of a row, how many others certainly precede it and how many may precede it."""
-    low, high = _ends(row, reach)
+    low, high = _value_intervals(row, max_error)
     count = len(row)
-    sure = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
-    maybe = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
+    min_rank = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
+    max_rank = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
     # Exact equal values keep their order.
-    exact = np.flatnonzero((reach == 0) | np.isnan(row))
+    exact = np.flatnonzero((max_error == 0) | np.isnan(row))
     if len(exact) > 1:
         _, group = np.unique(high[exact], return_inverse=True)
         group = np.asarray(group).reshape(-1)
@@ -88,6 +94,6 @@ def _before(row: Array, reach: Array) -> tuple[Array, Array]:
         sizes = np.bincount(group)
         ranks = np.empty(len(exact), np.int64)
         ranks[order] = np.arange(len(exact)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        sure[exact] += ranks
-        maybe[exact] -= sizes[group] - 1 - ranks
-    return sure, maybe
+        min_rank[exact] += ranks
+        max_rank[exact] -= sizes[group] - 1 - ranks
+    return min_rank, max_rank

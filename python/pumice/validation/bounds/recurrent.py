@@ -7,216 +7,239 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Arithmetic, Bounded, stored
-from .math_functions import apply
-from .data_movement import joined
+from .bounded import Arithmetic, Bounded, round_to_storage
+from .data_movement import concat
+from .float_types import COVERAGE_FACTOR, ProgramTypes
+from .gemm_conv import contract
+from .math_functions import apply_function
 from .registry import Call, Unproved, rule
-from .registry import call as other
-from .gemm_conv import contracted
-from .float_types import SPREAD, Types
+from .registry import call_operator as call_operator
 
 Activation = Callable[[Bounded], Bounded]
-_DEFAULTS: dict[str, list[str]] = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_ALPHA = {"leakyrelu": 0.01, "thresholdedrelu": 1.0, "hardsigmoid": 0.2, "elu": 1.0, "scaledtanh": 1.0, "affine": 1.0}
-_BETA = {"hardsigmoid": 0.5, "scaledtanh": 1.0, "affine": 0.0}
-_RULES = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "hardsigmoid": "HardSigmoid",
+_DEFAULT_ACTIVATIONS: dict[str, list[str]] = {
+    "LSTM": ["Sigmoid", "Tanh", "Tanh"],
+    "GRU": ["Sigmoid", "Tanh"],
+    "RNN": ["Tanh"],
+}
+_DEFAULT_ALPHA = {
+    "leakyrelu": 0.01,
+    "thresholdedrelu": 1.0,
+    "hardsigmoid": 0.2,
+    "elu": 1.0,
+    "scaledtanh": 1.0,
+    "affine": 1.0,
+}
+_DEFAULT_BETA = {"hardsigmoid": 0.5, "scaledtanh": 1.0, "affine": 0.0}
+_ACTIVATION_OPERATORS = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "hardsigmoid": "HardSigmoid",
           "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus"}  # fmt: skip
 
 
-class Recurrent:
+class RecurrentNode:
     """One recurrent node: directions, gates and per-step operations."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.types: Types = call.types.as_independent()
+        self.types: ProgramTypes = call.types.with_independent_errors()
         x = call.input(0)
         self.batch_first = bool(call.attribute("layout", 0))
-        self.x = x.moved(lambda v: np.swapaxes(v, 0, 1)) if self.batch_first else x
+        self.x = x.rearrange(lambda v: np.swapaxes(v, 0, 1)) if self.batch_first else x
         self.dtype = x.dtype
         self.m = Arithmetic(self.types, x.dtype)
         self.w, self.r = call.input(1), call.input(2)
         self.hidden = self.r.shape[2]
         self.directions = self.w.shape[0]
         self.clip = call.attribute("clip")
-        self.lengths = call.exact(4) if call.optional(4) is not None else None
-        names = call.attribute("activations") or _DEFAULTS[call.op] * self.directions
-        self.activations = self._activations([str(name) for name in names])
+        self.lengths = call.decided_input(4) if call.optional_input(4) is not None else None
+        names = call.attribute("activations") or _DEFAULT_ACTIVATIONS[call.op] * self.directions
+        self.activations = self._parse_activations([str(name) for name in names])
 
-    def _activations(self, names: list[str]) -> list[Activation]:
-        alphas, betas = (list(self.call.attribute(f"activation_{one}") or []) for one in ("alpha", "beta"))
-        made = []
-        for name in (one.lower() for one in names):
-            alpha = alphas.pop(0) if name in _ALPHA and alphas else _ALPHA.get(name)
-            beta = betas.pop(0) if name in _BETA and betas else _BETA.get(name)
-            made.append(self._activation(name, alpha, beta))
-        return made
+    def _parse_activations(self, names: list[str]) -> list[Activation]:
+        alphas, betas = (list(self.call.attribute(f"activation_{name}") or []) for name in ("alpha", "beta"))
+        results = []
+        for name in (name.lower() for name in names):
+            alpha = alphas.pop(0) if name in _DEFAULT_ALPHA and alphas else _DEFAULT_ALPHA.get(name)
+            beta = betas.pop(0) if name in _DEFAULT_BETA and betas else _DEFAULT_BETA.get(name)
+            results.append(self._make_activation(name, alpha, beta))
+        return results
 
-    def _activation(self, name: str, alpha: float | None, beta: float | None) -> Activation:
+    def _make_activation(self, name: str, alpha: float | None, beta: float | None) -> Activation:
         m = self.m
         if name in ("sigmoid", "tanh"):
-            return lambda v: apply(name, v, m)
+            return lambda v: apply_function(name, v, m)
         if name == "affine":
             return lambda v: m.add(m.mul(m.constant(alpha or 0.0), v), m.constant(beta or 0.0))
         if name == "scaledtanh":
-            return lambda v: m.mul(m.constant(alpha or 0.0), apply("tanh", m.mul(m.constant(beta or 0.0), v), m))
-        if name not in _RULES:
+            return lambda v: m.mul(
+                m.constant(alpha or 0.0), apply_function("tanh", m.mul(m.constant(beta or 0.0), v), m)
+            )
+        if name not in _ACTIVATION_OPERATORS:
             raise Unproved(f"the activation {name} of {self.call.op}")
-        given = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+        activation_attributes = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
         inner = Call(self.call.op, [], None, 23, self.types)
-        return lambda v: other(_RULES[name], [v], given, inner)[0]
+        return lambda v: call_operator(_ACTIVATION_OPERATORS[name], [v], activation_attributes, inner)[0]
 
-    def part(self, index: int, direction: int) -> Bounded | None:
+    def direction_of(self, index: int, direction: int) -> Bounded | None:
         """Return one direction of an input, or None if it is omitted."""
-        value = self.call.optional(index)
-        return None if value is None else value.moved(lambda v: v[direction])
+        value = self.call.optional_input(index)
+        return None if value is None else value.rearrange(lambda v: v[direction])
 
-    def needed(self, index: int, direction: int) -> Bounded:
+    def required_direction_of(self, index: int, direction: int) -> Bounded:
         """Return one direction of a required input."""
-        value = self.part(index, direction)
+        value = self.direction_of(index, direction)
         assert value is not None
         return value
 
-    def gates(self, index: int, value: Bounded, direction: int) -> Bounded:
+    def project_gates(self, index: int, value: Bounded, direction: int) -> Bounded:
         """Multiply the input or a state by the weights in input `index`."""
-        return self.product(value, self.needed(index, direction))
+        return self.multiply(value, self.required_direction_of(index, direction))
 
-    def clipped(self, value: Bounded) -> Bounded:
+    def clip_gate(self, value: Bounded) -> Bounded:
         """Apply the node's `clip`, if it has one."""
         if self.clip is None:
             return value
         limit = self.m.constant(float(self.clip))
         return self.m.maximum(self.m.minimum(value, limit), self.m.neg(limit))
 
-    def product(self, a: Bounded, b: Bounded) -> Bounded:
+    def multiply(self, a: Bounded, b: Bounded) -> Bounded:
         """Compute a GEMM; the result may be stored before the steps begin."""
-        return self.kept(contracted(np.matmul, a, b.moved(np.transpose), a.shape[-1], self.types, self.dtype))
+        return self.round_state(contract(np.matmul, a, b.rearrange(np.transpose), a.shape[-1], self.types, self.dtype))
 
-    def gate(self, value: Bounded, index: int) -> Bounded:
+    def slice_gate(self, value: Bounded, index: int) -> Bounded:
         """Return the slice of one gate."""
-        return value.moved(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
+        return value.rearrange(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
 
-    def start(self, index: int, direction: int) -> Bounded:
+    def initial_state(self, index: int, direction: int) -> Bounded:
         """Return the initial state; zeros if it is omitted."""
-        value = self.call.optional(index)
+        value = self.call.optional_input(index)
         if value is None:
-            return self.m.of(np.zeros((self.x.shape[1], self.hidden)))
-        return value.moved(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
+            return self.m.wrap(np.zeros((self.x.shape[1], self.hidden)))
+        return value.rearrange(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
 
-    def kept(self, value: Bounded) -> Bounded:
+    def round_state(self, value: Bounded) -> Bounded:
         """Return a state, which may be rounded to storage between steps."""
-        return stored(Bounded(value.value, value.error, self.dtype), self.types)
+        return round_to_storage(Bounded(value.value, value.error, self.dtype), self.types)
 
     def run(self) -> tuple[Bounded, list[Bounded]]:
         """Return Y [steps, directions, batch, hidden] and the last states, each [directions, batch, hidden]."""
-        every, lasts = [], []
+        outputs_by_direction, last_states = [], []
         for direction in range(self.directions):
-            back = direction == 1 or str(self.call.attribute("direction", "forward")) == "reverse"
-            outputs, states = self._direction(direction, back)
-            every.append(outputs)
-            lasts.append(states)
-        y = joined(every, 1, new=True)
-        count = len(lasts[0])
-        return y, [joined([one[i] for one in lasts], 0, new=True) for i in range(count)]
+            reverse = direction == 1 or str(self.call.attribute("direction", "forward")) == "reverse"
+            outputs, states = self._run_direction(direction, reverse)
+            outputs_by_direction.append(outputs)
+            last_states.append(states)
+        y = concat(outputs_by_direction, 1, new=True)
+        count = len(last_states[0])
+        return y, [
+            concat([states_of_direction[i] for states_of_direction in last_states], 0, new=True) for i in range(count)
+        ]
 
-    def _direction(self, direction: int, back: bool) -> tuple[Bounded, list[Bounded]]:
+    def _run_direction(self, direction: int, reverse: bool) -> tuple[Bounded, list[Bounded]]:
         """Return all outputs and the last states. A reversed sequence starts at step 0, whatever its length."""
         steps, batch = self.x.shape[:2]
         lengths = np.full(batch, steps) if self.lengths is None else self.lengths.reshape(-1).astype(int)
-        places = np.arange(steps)[:, None] + np.zeros(batch, int)
-        places = np.where(places < lengths, lengths - 1 - places, places)[..., None] if back else places[..., None]
-        x = self.x.moved(lambda v: np.take_along_axis(v, places, 0))
-        states = [self.start(5, direction)] + ([self.start(6, direction)] if self.call.op == "LSTM" else [])
+        step_indices = np.arange(steps)[:, None] + np.zeros(batch, int)
+        step_indices = (
+            np.where(step_indices < lengths, lengths - 1 - step_indices, step_indices)[..., None]
+            if reverse
+            else step_indices[..., None]
+        )
+        x = self.x.rearrange(lambda v: np.take_along_axis(v, step_indices, 0))
+        states = [self.initial_state(5, direction)] + (
+            [self.initial_state(6, direction)] if self.call.op == "LSTM" else []
+        )
         outputs = []
         for step in range(steps):
-            made = _STEPS[self.call.op](self, direction, x.moved(lambda v, step=step: v[step]), states)  # type: ignore[misc]
-            live = (step < lengths)[:, None]
-            states = [_where(live, new, old) for new, old in zip(made, states, strict=True)]
-            outputs.append(_where(live, made[0], self.m.of(np.zeros(made[0].shape))))
+            results = _CELLS[self.call.op](self, direction, x.rearrange(lambda v, step=step: v[step]), states)  # type: ignore[misc]
+            is_active = (step < lengths)[:, None]
+            states = [_select_live(is_active, new, old) for new, old in zip(results, states, strict=True)]
+            outputs.append(_select_live(is_active, results[0], self.m.wrap(np.zeros(results[0].shape))))
         if not outputs:
             return Bounded(np.zeros((0, batch, self.hidden)), None, self.dtype, True), states
-        return joined(outputs, 0, new=True).moved(lambda v: np.take_along_axis(v, places, 0)), states
+        return concat(outputs, 0, new=True).rearrange(lambda v: np.take_along_axis(v, step_indices, 0)), states
 
 
-def _where(live: Any, a: Bounded, b: Bounded) -> Bounded:
-    error = None if a.exact and b.exact else np.where(live, a.errors(), b.errors())
-    return Bounded(np.where(live, a.value, b.value), error, a.dtype)
+def _select_live(is_active: Any, a: Bounded, b: Bounded) -> Bounded:
+    error = None if a.exact and b.exact else np.where(is_active, a.errors(), b.errors())
+    return Bounded(np.where(is_active, a.value, b.value), error, a.dtype)
 
 
-def _lstm(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _lstm(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
     m, (h, c) = node.m, states
     f, g, o_of = node.activations[3 * direction : 3 * direction + 3]
-    total = _biased(node, m.add(node.gates(1, x, direction), node.gates(2, h, direction)), direction, 4)
-    peepholes = node.part(7, direction)
-    i, o, forget, cell = (node.gate(total, k) for k in range(4))
+    total = _add_biases(
+        node, m.add(node.project_gates(1, x, direction), node.project_gates(2, h, direction)), direction, 4
+    )
+    peepholes = node.direction_of(7, direction)
+    i, o, forget, cell = (node.slice_gate(total, k) for k in range(4))
     if peepholes is not None:
-        i = m.add(i, m.mul(node.gate(peepholes, 0), c))
-        forget = m.add(forget, m.mul(node.gate(peepholes, 2), c))
-    i, cell = f(node.clipped(i)), g(node.clipped(cell))
-    forget = m.sub(m.of(1.0), i) if node.call.attribute("input_forget", 0) else f(node.clipped(forget))
+        i = m.add(i, m.mul(node.slice_gate(peepholes, 0), c))
+        forget = m.add(forget, m.mul(node.slice_gate(peepholes, 2), c))
+    i, cell = f(node.clip_gate(i)), g(node.clip_gate(cell))
+    forget = m.sub(m.wrap(1.0), i) if node.call.attribute("input_forget", 0) else f(node.clip_gate(forget))
     c = m.add(m.mul(forget, c), m.mul(i, cell))
     if peepholes is not None:
-        o = m.add(o, m.mul(node.gate(peepholes, 1), c))
-    h = m.mul(f(node.clipped(o)), o_of(node.clipped(c)))
-    return [node.kept(h), node.kept(c)]
+        o = m.add(o, m.mul(node.slice_gate(peepholes, 1), c))
+    h = m.mul(f(node.clip_gate(o)), o_of(node.clip_gate(c)))
+    return [node.round_state(h), node.round_state(c)]
 
 
-def _biased(node: Recurrent, total: Bounded, direction: int, gates: int) -> Bounded:
-    bias = node.part(3, direction)
+def _add_biases(node: RecurrentNode, total: Bounded, direction: int, gates: int) -> Bounded:
+    bias = node.direction_of(3, direction)
     if bias is None:
         return total
     size = gates * node.hidden
-    both = node.m.add(bias.moved(lambda v: v[:size]), bias.moved(lambda v: v[size:]))
-    return node.m.add(total, both)
+    bias_sum = node.m.add(bias.rearrange(lambda v: v[:size]), bias.rearrange(lambda v: v[size:]))
+    return node.m.add(total, bias_sum)
 
 
-def _gru(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _gru(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
     m, (h,) = node.m, states
     f, g = node.activations[2 * direction : 2 * direction + 2]
     size = 3 * node.hidden
-    bias = node.part(3, direction)
-    of_x, of_h = node.gates(1, x, direction), node.gates(2, h, direction)
+    bias = node.direction_of(3, direction)
+    of_x, of_h = node.project_gates(1, x, direction), node.project_gates(2, h, direction)
     if bias is not None:
-        of_x = m.add(of_x, bias.moved(lambda v: v[:size]))
-    behind = bool(node.call.attribute("linear_before_reset", 0))
+        of_x = m.add(of_x, bias.rearrange(lambda v: v[:size]))
+    reset_after = bool(node.call.attribute("linear_before_reset", 0))
     if bias is not None:
-        of_h = m.add(of_h, bias.moved(lambda v: v[size:]))
-    z = f(node.clipped(m.add(node.gate(of_x, 0), node.gate(of_h, 0))))
-    r = f(node.clipped(m.add(node.gate(of_x, 1), node.gate(of_h, 1))))
-    if behind:
-        new = m.add(node.gate(of_x, 2), m.mul(r, node.gate(of_h, 2)))
+        of_h = m.add(of_h, bias.rearrange(lambda v: v[size:]))
+    z = f(node.clip_gate(m.add(node.slice_gate(of_x, 0), node.slice_gate(of_h, 0))))
+    r = f(node.clip_gate(m.add(node.slice_gate(of_x, 1), node.slice_gate(of_h, 1))))
+    if reset_after:
+        new = m.add(node.slice_gate(of_x, 2), m.mul(r, node.slice_gate(of_h, 2)))
     else:
-        rows = node.needed(2, direction).moved(lambda v: v[2 * node.hidden :])
-        inner = node.product(m.mul(r, h), rows)
+        rows = node.required_direction_of(2, direction).rearrange(lambda v: v[2 * node.hidden :])
+        inner = node.multiply(m.mul(r, h), rows)
         if bias is not None:
-            inner = m.add(inner, bias.moved(lambda v: v[size + 2 * node.hidden :]))
-        new = m.add(node.gate(of_x, 2), inner)
-    new = g(node.clipped(new))
-    return [node.kept(m.add(m.mul(m.sub(m.of(1.0), z), new), m.mul(z, h)))]
+            inner = m.add(inner, bias.rearrange(lambda v: v[size + 2 * node.hidden :]))
+        new = m.add(node.slice_gate(of_x, 2), inner)
+    new = g(node.clip_gate(new))
+    return [node.round_state(m.add(m.mul(m.sub(m.wrap(1.0), z), new), m.mul(z, h)))]
 
 
-def _rnn(node: Recurrent, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
-    total = node.m.add(node.gates(1, x, direction), node.gates(2, states[0], direction))
-    return [node.kept(node.activations[direction](node.clipped(_biased(node, total, direction, 1))))]
+def _rnn(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+    total = node.m.add(node.project_gates(1, x, direction), node.project_gates(2, states[0], direction))
+    return [node.round_state(node.activations[direction](node.clip_gate(_add_biases(node, total, direction, 1))))]
 
 
-_STEPS: dict[str, Any] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_CELLS: dict[str, Any] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
 
 
 @rule("LSTM", "GRU", "RNN")
 def _recurrent(call: Call) -> list[Any]:
     if call.opset < 7 and call.attribute("output_sequence", 0):
         raise Unproved("output_sequence of the first operator sets")
-    return finished(call, Recurrent(call))
+    return recurrent_outputs(call, RecurrentNode(call))
 
 
-def finished(call: Call, node: Recurrent) -> list[Any]:
-    """Return the node's outputs; root-sum-square errors are scaled by SPREAD."""
-    y, lasts = node.run()
+def recurrent_outputs(call: Call, node: RecurrentNode) -> list[Any]:
+    """Return the node's outputs; root-sum-square errors are scaled by COVERAGE_FACTOR."""
+    y, last_states = node.run()
     if node.batch_first:
-        y = y.moved(lambda v: v.transpose(2, 0, 1, 3))
-        lasts = [one.moved(lambda v: np.swapaxes(v, 0, 1)) for one in lasts]
-    spread = 1.0 if call.types.independent else SPREAD
-    made = [y, *lasts]
-    return [Bounded(one.value, None if one.error is None else one.error * spread, y.dtype) for one in made][
-        : call.outputs
-    ]
+        y = y.rearrange(lambda v: v.transpose(2, 0, 1, 3))
+        last_states = [tensor.rearrange(lambda v: np.swapaxes(v, 0, 1)) for tensor in last_states]
+    spread = 1.0 if call.types.independent_errors else COVERAGE_FACTOR
+    results = [y, *last_states]
+    return [
+        Bounded(tensor.value, None if tensor.error is None else tensor.error * spread, y.dtype) for tensor in results
+    ][: call.outputs]

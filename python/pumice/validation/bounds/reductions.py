@@ -8,29 +8,33 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Bounded
-from .exact_sums import exact_sums
-from .math_functions import apply
+from .exact_sums import exact_sum_mask
+from .gemm_conv import nan_to_unknown, sum_axes
+from .math_functions import apply_function
 from .registry import Call, Undecided, rule
-from .gemm_conv import known, summed
 
 
-def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
+def reduce_axes(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
     """Compute Sum, Mean, Max, Min or Prod over axes."""
     m = call.arithmetic(x.dtype) if x.is_float else None
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     if m is None:
-        return _of_integers(kind, x, axes, keepdims, count)
+        return _reduce_integers(kind, x, axes, keepdims, count)
     if kind in ("Sum", "Mean"):
-        total = summed(x, axes, call.types, keepdims)
-        return m.div(total, m.of(float(count))) if kind == "Mean" and count != 1 else total
+        total = sum_axes(x, axes, call.types, keepdims)
+        return m.div(total, m.wrap(float(count))) if kind == "Mean" and count != 1 else total
     with np.errstate(all="ignore"):
         if kind == "Prod":
             value = np.prod(x.value, axis=axes, keepdims=keepdims)
             sizes = np.prod(x.magnitude(), axis=axes, keepdims=keepdims)
-            moved = sizes - np.prod(np.abs(x.value), axis=axes, keepdims=keepdims) if x.error is not None else None
+            propagated = sizes - np.prod(np.abs(x.value), axis=axes, keepdims=keepdims) if x.error is not None else None
             return Bounded(
                 value,
-                known(call.types.joined(sizes * call.types.sum_factor(call.types.longest(count), x.dtype), moved)),
+                nan_to_unknown(
+                    call.types.combine_errors(
+                        sizes * call.types.sum_error_factor(call.types.max_roundings(count), x.dtype), propagated
+                    )
+                ),
                 x.dtype,
             )
         choose = np.max if kind == "Max" else np.min
@@ -41,14 +45,14 @@ def reduced(call: Call, kind: str, x: Bounded, axes: tuple[int, ...], keepdims: 
         value = choose(x.value, axis=axes, keepdims=keepdims)
         if x.error is None:
             return Bounded(value, None, x.dtype, x.stored)
-        reach = call.types.reach(x.error)
+        reach = call.types.expand_error(x.error)
         high = choose(x.value + reach, axis=axes, keepdims=keepdims) - value
         low = value - choose(x.value - reach, axis=axes, keepdims=keepdims)
-        error = call.types.share(np.maximum(np.abs(high), np.abs(low)))
-        return Bounded(value, known(error), x.dtype, x.stored)
+        error = call.types.unexpand_error(np.maximum(np.abs(high), np.abs(low)))
+        return Bounded(value, nan_to_unknown(error), x.dtype, x.stored)
 
 
-def _of_integers(kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool, count: int) -> Bounded:
+def _reduce_integers(kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool, count: int) -> Bounded:
     if not x.exact:
         raise Undecided("a reduction of undecided integers")
     dtype = x.value.dtype
@@ -65,21 +69,21 @@ def _of_integers(kind: str, x: Bounded, axes: tuple[int, ...], keepdims: bool, c
     return Bounded(np.asarray(fold(x.value, axis=axes, keepdims=keepdims, dtype=dtype)), None, x.dtype)
 
 
-_STEPS = {
+_REDUCTION_KINDS = {
     "ReduceSum": "Sum", "ReduceMean": "Mean", "ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Prod",
     "ReduceSumSquare": "Sum", "ReduceL1": "Sum", "ReduceL2": "Sum", "ReduceLogSum": "Sum", "ReduceLogSumExp": "Sum",
 }  # fmt: skip
 
 
-@rule(*_STEPS)
+@rule(*_REDUCTION_KINDS)
 def _reduce(call: Call) -> list[Any]:
     x = call.input(0)
-    given = call.axes()
+    axes_value = call.axes()
     keepdims = bool(call.attribute("keepdims", 1))
-    nothing = given is None or not given
-    idle = nothing and bool(call.attribute("noop_with_empty_axes", 0))
-    axes = tuple(range(x.ndim)) if nothing else tuple(axis % x.ndim for axis in given or [])
-    axes = () if idle else axes
+    reduces_all = axes_value is None or not axes_value
+    is_noop = reduces_all and bool(call.attribute("noop_with_empty_axes", 0))
+    axes = tuple(range(x.ndim)) if reduces_all else tuple(axis % x.ndim for axis in axes_value or [])
+    axes = () if is_noop else axes
     op = call.op
     m = call.arithmetic() if x.is_float else None
     if op in ("ReduceSumSquare", "ReduceL2"):
@@ -88,14 +92,14 @@ def _reduce(call: Call) -> list[Any]:
         x = m.abs(x) if m else Bounded(np.abs(x.value), None, x.dtype)
     elif op == "ReduceLogSumExp":
         return [_log_sum_exp(call, x, axes, keepdims)]
-    made = x if idle else reduced(call, _STEPS[op], x, axes, keepdims)
-    if op in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and x.is_float and not idle:
-        made = made.with_unrounded(_unrounded(call, x, np.sum(np.abs(x.value), axis=axes, keepdims=keepdims)))
+    result = x if is_noop else reduce_axes(call, _REDUCTION_KINDS[op], x, axes, keepdims)
+    if op in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and x.is_float and not is_noop:
+        result = result.with_exact_sums(_exact_sums(call, x, np.sum(np.abs(x.value), axis=axes, keepdims=keepdims)))
     if op == "ReduceL2":
         if m is None:
-            return [Bounded(np.sqrt(made.value.astype(np.float64)).astype(made.value.dtype), None, made.dtype)]
-        made = apply("sqrt", made, m)
-    return [apply("log", made, m) if op == "ReduceLogSum" and m else made]
+            return [Bounded(np.sqrt(result.value.astype(np.float64)).astype(result.value.dtype), None, result.dtype)]
+        result = apply_function("sqrt", result, m)
+    return [apply_function("log", result, m) if op == "ReduceLogSum" and m else result]
 
 
 def exp_error(call: Call, distance: Array, dtype: Any, factors: int = 1) -> Array:
@@ -104,13 +108,13 @@ def exp_error(call: Call, distance: Array, dtype: Any, factors: int = 1) -> Arra
     These kernels call the driver's exp, for which Vulkan allows 3 + 2 |x| ulps. factors: number of exponentials
     that are multiplied together when online softmax rescales.
     """
-    unit = call.types.accumulation(dtype).unit
+    unit = call.types.accumulation_type(dtype).unit
     if str(dtype) == "float64":
         return 32 * unit + (distance + 1) * unit
-    own = (3 * factors + 2 * np.minimum(distance, 200.0)) * 2.0**-23 + (factors - 1) * unit
-    if call.types.brief(dtype):
+    own_error = (3 * factors + 2 * np.minimum(distance, 200.0)) * 2.0**-23 + (factors - 1) * unit
+    if call.types.uses_brief_functions(dtype):
         return 2.0**-17 + (3 + 4 * 1.4427 * np.minimum(distance, 200.0)) * 2.0**-23 + (distance + 1) * unit
-    return own + (distance + 1) * unit
+    return own_error + (distance + 1) * unit
 
 
 def _log_sum_exp(call: Call, x: Bounded, axes: tuple[int, ...], keepdims: bool) -> Bounded:
@@ -120,26 +124,29 @@ def _log_sum_exp(call: Call, x: Bounded, axes: tuple[int, ...], keepdims: bool) 
     def value_of(v: Array) -> Array:
         top = np.max(v, axis=axes, keepdims=True, initial=-np.inf)
         safe = np.where(np.isfinite(top), top, 0.0)
-        made: Array = np.log(np.sum(np.exp(v - safe), axis=axes, keepdims=True)) + safe
-        return made if keepdims else np.squeeze(made, axes)
+        result: Array = np.log(np.sum(np.exp(v - safe), axis=axes, keepdims=True)) + safe
+        return result if keepdims else np.squeeze(result, axes)
 
     with np.errstate(all="ignore"):
         value = value_of(x.value)
-        moved = None
+        propagated = None
         if x.error is not None:
-            moved = np.maximum(value_of(x.value + x.error) - value, value - value_of(x.value - x.error))
-            moved = known(moved)
+            propagated = np.maximum(value_of(x.value + x.error) - value, value - value_of(x.value - x.error))
+            propagated = nan_to_unknown(propagated)
         top = np.max(x.value, axis=axes, keepdims=True, initial=-np.inf)
         weight = np.exp(x.value - top)
         distance = np.where(weight > 0, top - x.value, 0.0)
-        own = np.sum(weight * exp_error(call, distance, x.dtype, 2), axis=axes, keepdims=True)
-        own = own / np.maximum(np.sum(weight, axis=axes, keepdims=True), 1e-300)
-        own = (
-            own + call.types.sum_factor(count, x.dtype) + 4 * m.unit * np.log(max(count, 2)) + 2 * m.unit * np.abs(top)
+        own_error = np.sum(weight * exp_error(call, distance, x.dtype, 2), axis=axes, keepdims=True)
+        own_error = own_error / np.maximum(np.sum(weight, axis=axes, keepdims=True), 1e-300)
+        own_error = (
+            own_error
+            + call.types.sum_error_factor(count, x.dtype)
+            + 4 * m.unit * np.log(max(count, 2))
+            + 2 * m.unit * np.abs(top)
         )
-        own = own if keepdims else np.squeeze(own, axes)
-        own = np.where(np.isfinite(value), own, 0.0)
-    return m.rounded(value, call.types.joined(own, moved))
+        own_error = own_error if keepdims else np.squeeze(own_error, axes)
+        own_error = np.where(np.isfinite(value), own_error, 0.0)
+    return m.rounded(value, call.types.combine_errors(own_error, propagated))
 
 
 # ---- softmax
@@ -151,8 +158,8 @@ def _softmax(call: Call) -> list[Any]:
     if call.opset < 13:
         shape = x.shape
         rows = int(np.prod(shape[: axis + x.ndim if axis < 0 else axis], dtype=int))
-        made = softmax(call, x.moved(lambda v: v.reshape(rows, -1)), -1, call.op == "LogSoftmax")
-        return [made.moved(lambda v: v.reshape(shape))]
+        result = softmax(call, x.rearrange(lambda v: v.reshape(rows, -1)), -1, call.op == "LogSoftmax")
+        return [result.rearrange(lambda v: v.reshape(shape))]
     return [softmax(call, x, axis, call.op == "LogSoftmax")]
 
 
@@ -169,74 +176,80 @@ def softmax(call: Call, x: Bounded, axis: int, is_log: bool = False, factors: in
         total = np.sum(weight, axis=axis, keepdims=True)
         value = shifted - np.log(total) if is_log else weight / total
         distance = np.where(weight > 0, -shifted, 0.0)
-        each = exp_error(call, distance, x.dtype, factors)
-        terms = call.types.longest(x.shape[axis])
-        of_sum = np.sum(weight * each, axis=axis, keepdims=True) / total + call.types.sum_factor(terms, x.dtype)
+        exp_errors = exp_error(call, distance, x.dtype, factors)
+        terms = call.types.max_roundings(x.shape[axis])
+        sum_error = np.sum(weight * exp_errors, axis=axis, keepdims=True) / total + call.types.sum_error_factor(
+            terms, x.dtype
+        )
         unit = call.arithmetic(x.dtype).unit
         if is_log:
-            own = of_sum + unit * (3 * np.abs(np.log(total)) + np.where(np.isfinite(shifted), 2 * np.abs(shifted), 0.0))
-            own = own + 2 * unit * np.abs(value)
+            own_error = sum_error + unit * (
+                3 * np.abs(np.log(total)) + np.where(np.isfinite(shifted), 2 * np.abs(shifted), 0.0)
+            )
+            own_error = own_error + 2 * unit * np.abs(value)
         else:
-            own = value * (each + of_sum + 4 * unit) + np.where(value < 2.0**-126, 2.0**-126, 0.0) * (value > 0)
-            own = np.where((shifted < -80) & np.isfinite(shifted), own + 2.0**-126, own)
-        own = np.where(np.isfinite(value), own, 0.0)
+            own_error = value * (exp_errors + sum_error + 4 * unit) + np.where(value < 2.0**-126, 2.0**-126, 0.0) * (
+                value > 0
+            )
+            own_error = np.where((shifted < -80) & np.isfinite(shifted), own_error + 2.0**-126, own_error)
+        own_error = np.where(np.isfinite(value), own_error, 0.0)
         if x.error is None:
-            return Bounded(value, own, x.dtype)
-        moved = _moved_log(x, axis, value) if is_log else _moved_softmax(x, axis, top, value)
-    return Bounded(value, call.types.joined(own, moved), x.dtype)
+            return Bounded(value, own_error, x.dtype)
+        propagated = _log_softmax_error_bound(x, axis, value) if is_log else _softmax_error_bound(x, axis, top, value)
+    return Bounded(value, call.types.combine_errors(own_error, propagated), x.dtype)
 
 
-def _moved_softmax(x: Bounded, axis: int, top: Array, value: Array) -> Array:
+def _softmax_error_bound(x: Bounded, axis: int, top: Array, value: Array) -> Array:
     """Bound how far a softmax moves: an output is largest if its input is at the upper bound and all others are at
     their lower bounds.
     """
     error = x.errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
-    most, least = high / (high + _others(low, axis)), low / (low + _others(high, axis))
-    moved = np.maximum(np.abs(most - value), np.abs(value - least))
-    return np.asarray(np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), 1.0, np.minimum(moved, 1.0))))
+    upper_bound, lower_bound = high / (high + _sum_of_others(low, axis)), low / (low + _sum_of_others(high, axis))
+    propagated = np.maximum(np.abs(upper_bound - value), np.abs(value - lower_bound))
+    return np.asarray(np.where(np.isnan(value), 0.0, np.where(np.isnan(propagated), 1.0, np.minimum(propagated, 1.0))))
 
 
-def _others(values: Array, axis: int) -> Array:
+def _sum_of_others(values: Array, axis: int) -> Array:
     """Return, for each element, the sum of the others in its row, without cancellation."""
     largest = np.expand_dims(np.argmax(values, axis=axis), axis)
     rest = np.array(values)
     np.put_along_axis(rest, largest, 0.0, axis)
     without = np.sum(rest, axis=axis, keepdims=True)
-    made: Array = np.sum(values, axis=axis, keepdims=True) - values
-    np.put_along_axis(made, largest, without, axis)
-    return np.asarray(np.maximum(made, 0.0))
+    sums: Array = np.sum(values, axis=axis, keepdims=True) - values
+    np.put_along_axis(sums, largest, without, axis)
+    return np.asarray(np.maximum(sums, 0.0))
 
 
-def _moved_log(x: Bounded, axis: int, value: Array) -> Array:
+def _log_softmax_error_bound(x: Bounded, axis: int, value: Array) -> Array:
     def total(v: Array) -> Array:
         top = np.max(v, axis=axis, keepdims=True)
         return np.asarray(np.log(np.sum(np.exp(v - top), axis=axis, keepdims=True)) + top)
 
     here = total(x.value)
-    of_sum = np.maximum(total(x.value + x.errors()) - here, here - total(x.value - x.errors()))
-    moved = x.errors() + of_sum
-    return np.where(np.isnan(value), 0.0, np.where(np.isnan(moved), np.inf, moved))
+    sum_error = np.maximum(total(x.value + x.errors()) - here, here - total(x.value - x.errors()))
+    propagated = x.errors() + sum_error
+    return np.where(np.isnan(value), 0.0, np.where(np.isnan(propagated), np.inf, propagated))
 
 
 # ---- cumulative operators
 
 
 @rule("CumSum", "CumProd")
-def _running(call: Call) -> list[Any]:
+def _cumulative(call: Call) -> list[Any]:
     x = call.input(0)
-    axis = int(call.exact(1).reshape(-1)[0])
+    axis = int(call.decided_input(1).reshape(-1)[0])
     reverse, exclusive = call.attribute("reverse", 0), call.attribute("exclusive", 0)
     fold = np.cumsum if call.op == "CumSum" else np.cumprod
     first = 0 if call.op == "CumSum" else 1
 
     def run(v: Array, empty: float = first) -> Array:
         v = np.flip(v, axis) if reverse else v
-        made = fold(v, axis=axis, dtype=v.dtype)
+        result = fold(v, axis=axis, dtype=v.dtype)
         if exclusive:
-            head = np.full_like(np.take(made, [0], axis), empty)
-            made = np.concatenate([head, np.take(made, np.arange(made.shape[axis] - 1), axis)], axis)
-        return np.flip(made, axis) if reverse else made
+            head = np.full_like(np.take(result, [0], axis), empty)
+            result = np.concatenate([head, np.take(result, np.arange(result.shape[axis] - 1), axis)], axis)
+        return np.flip(result, axis) if reverse else result
 
     if not x.size:
         return [x]
@@ -249,16 +262,16 @@ def _running(call: Call) -> list[Any]:
         sizes = run(x.magnitude())
         counts = np.cumsum(np.ones(x.shape), axis=axis)
         counts = np.flip(counts, axis) if reverse else counts
-        own = call.arithmetic().unit * np.maximum(counts - 1, 0) * (1 + 2.0**-8) * sizes
-        moved = None
+        own_error = call.arithmetic().unit * np.maximum(counts - 1, 0) * (1 + 2.0**-8) * sizes
+        propagated = None
         if x.error is not None:
-            moved = run(x.error, 0) if call.op == "CumSum" else sizes - run(np.abs(x.value))
-    made = Bounded(value, known(call.types.joined(own, moved)), x.dtype)
-    return [made.with_unrounded(_unrounded(call, x, sizes) if call.op == "CumSum" else None)]
+            propagated = run(x.error, 0) if call.op == "CumSum" else sizes - run(np.abs(x.value))
+    result = Bounded(value, nan_to_unknown(call.types.combine_errors(own_error, propagated)), x.dtype)
+    return [result.with_exact_sums(_exact_sums(call, x, sizes) if call.op == "CumSum" else None)]
 
 
-def _unrounded(call: Call, x: Bounded, sizes: Array) -> Array | None:
+def _exact_sums(call: Call, x: Bounded, sizes: Array) -> Array | None:
     """Return a mask of the sums that no kernel rounds; None if there are none. sizes: sums of magnitudes."""
-    if not x.exact or not call.types.trusts_exact or call.types.values_only:
+    if not x.exact or not call.types.allows_exact_sums or call.types.skips_errors:
         return None
-    return exact_sums(sizes, [x.value], call.types.accumulation(x.dtype))
+    return exact_sum_mask(sizes, [x.value], call.types.accumulation_type(x.dtype))

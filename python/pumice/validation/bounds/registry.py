@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded import Arithmetic, Bounded
-from .float_types import Types
+from .float_types import ProgramTypes
 
 Value: TypeAlias = "Bounded | list[Any] | None"  # tensor, sequence, or empty optional
 
@@ -34,14 +34,14 @@ class Call:
         inputs: list[Any],
         attributes: Mapping[str, Any] | None = None,
         opset: int = 23,
-        types: Types | None = None,
+        types: ProgramTypes | None = None,
         outputs: int = 1,
     ) -> None:
         self.domain, _, self.op = op.rpartition("::")
-        self.given = list(inputs)
+        self.inputs = list(inputs)
         self.attributes = dict(attributes or {})
         self.opset = opset
-        self.types = types or Types()
+        self.types = types or ProgramTypes()
         self.outputs = outputs
         self.node: Any = None  # the NodeProto, if there is one
         self.opsets: Any = None
@@ -51,47 +51,47 @@ class Call:
         self.stored: list[Bounded | None] = []
 
     def __len__(self) -> int:
-        return len(self.given)
+        return len(self.inputs)
 
-    def optional(self, index: int) -> Any:
+    def optional_input(self, index: int) -> Any:
         """Return an input, or None if it is omitted."""
-        return self.given[index] if index < len(self.given) else None
+        return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int) -> Bounded:
         """Return an input tensor. Raise Unproved if it is omitted or not a tensor."""
-        value = self.optional(index)
+        value = self.optional_input(index)
         if not isinstance(value, Bounded):
             raise Unproved(f"input {index} of {self.op} is no tensor")
         return value
 
-    def integers(self, index: int) -> list[int] | None:
+    def integer_list(self, index: int) -> list[int] | None:
         """Return the values of an integer input, or None if it is omitted. Raise Undecided if they are undecided."""
-        value = self.optional(index)
+        value = self.optional_input(index)
         if value is None:
             return None
         if value.error is not None and np.any(value.error > 0):
             raise Undecided(f"input {index} of {self.op} is undecided")
-        return [int(one) for one in value.value.reshape(-1)]
+        return [int(element) for element in value.value.reshape(-1)]
 
-    def exact(self, index: int) -> Array:
+    def decided_input(self, index: int) -> Array:
         """Return an integer input. Raise Undecided if it is undecided."""
-        return self.sure(self.input(index), f"input {index}")
+        return self.require_decided(self.input(index), f"input {index}")
 
-    def sure(self, value: Bounded, what: str) -> Array:
+    def require_decided(self, value: Bounded, description: str) -> Array:
         """Return integers or booleans that control the operator. Raise Undecided if they are undecided."""
         if value.error is not None and np.any(value.error > 0):
-            raise Undecided(f"{what} of {self.op} depends on an undecided choice")
+            raise Undecided(f"{description} of {self.op} depends on an undecided choice")
         return value.value
 
-    def number(self, index: int, default: float) -> tuple[float, float]:
+    def scalar(self, index: int, default: float) -> tuple[float, float]:
         """Return a scalar parameter and the error of the kernel's copy. Constants come from the host in float32."""
-        value = self.optional(index)
+        value = self.optional_input(index)
         if value is None or not value.size:
             return default, 0.0
         number = float(value.value.reshape(-1)[0])
-        if value.constant and self.types.constants == "rounded":  # this value is the rounded constant
-            return number, abs(number) * self.types.constant(value.dtype).unit
-        return number, 0.0 if value.constant else float(np.max(self.types.reach(value.errors())))
+        if value.constant and self.types.constant_rounding == "rounded":  # this value is the rounded constant
+            return number, abs(number) * self.types.constant_type(value.dtype).unit
+        return number, 0.0 if value.constant else float(np.max(self.types.expand_error(value.errors())))
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute of the node, or the default."""
@@ -99,8 +99,8 @@ class Call:
 
     def axes(self, index: int = 1) -> list[int] | None:
         """Return the axes, from an input or, in older opsets, an attribute."""
-        given = self.attribute("axes")
-        return list(given) if given is not None else self.integers(index)
+        axes_attribute = self.attribute("axes")
+        return list(axes_attribute) if axes_attribute is not None else self.integer_list(index)
 
     def arithmetic(self, dtype: Any = None) -> Arithmetic:
         """Return the arithmetic for floats of a type, by default the first input's."""
@@ -122,17 +122,17 @@ def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
     return add
 
 
-def rule_of(op: str, domain: str = "") -> Rule | None:
+def find_rule(op: str, domain: str = "") -> Rule | None:
     """Return the rule of an operator, or None."""
-    known = "" if domain in ("", "ai.onnx") else domain
-    return RULES.get(f"{known}::{op}" if known else op)
+    normalized_domain = "" if domain in ("", "ai.onnx") else domain
+    return RULES.get(f"{normalized_domain}::{op}" if normalized_domain else op)
 
 
-def call(
+def call_operator(
     op: str, inputs: Iterable[Any], attributes: Mapping[str, Any] | None = None, like: Call | None = None
 ) -> list[Any]:
     """Evaluate another operator at the latest opset, for composite rules. Raise Unproved if it has no rule."""
-    found = RULES.get(op)
-    if found is None:
+    registered = RULES.get(op)
+    if registered is None:
         raise Unproved(f"no rule for {op}")
-    return found(Call(op, list(inputs), attributes, 23, like.types if like else None, 1))
+    return registered(Call(op, list(inputs), attributes, 23, like.types if like else None, 1))

@@ -8,28 +8,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
-from .undecided_choices import either
-from .registry import Call, Unproved, rule
 from .alternatives import new_labels
-from .gemm_conv import known
+from .bounded import Bounded
+from .gemm_conv import nan_to_unknown
+from .registry import Call, Unproved, rule
+from .undecided_choices import either_value
 
 # float64 coordinates within this distance of a tie may round either way, except exact ties.
-_NEAR = 1e-9
-_NEAR_FLOAT = 1e-6  # the same distance for float32 coordinates
+_TIE_TOLERANCE = 1e-9
+_FLOAT_TOLERANCE = 1e-6  # the same distance for float32 coordinates
 
 
-class _Axis:
+class _AxisWeights:
     """Interpolation along one axis: the weight matrix and which outputs are outside the input."""
 
     def __init__(self, size: int, out: int) -> None:
         self.weights = np.zeros((out, size))
         self.outside = np.zeros(out, bool)
-        self.unsure = np.zeros(out)  # error of the weights from rounded coordinates
-        self.choices = np.zeros((out, size), bool)  # candidates at a tie
+        self.position_error = np.zeros(out)  # error of the weights from rounded coordinates
+        self.candidates = np.zeros((out, size), bool)  # candidates at a tie
 
 
-def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
+def _source_coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> Array:
     (start, end), output_size = roi, scale * size
     x = np.arange(out, dtype=np.float64)
     mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
@@ -53,7 +53,7 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
     return (x + 0.5) / scale - 0.5
 
 
-def _nearest(call: Call, at: Array) -> tuple[Array, Array]:
+def _nearest_candidates(call: Call, at: Array) -> tuple[Array, Array]:
     """Return the nearest element, and the other candidate near a tie."""
     mode = str(call.attribute("nearest_mode", "round_prefer_floor"))
     mode = "floor" if call.opset < 11 else mode
@@ -66,53 +66,57 @@ def _nearest(call: Call, at: Array) -> tuple[Array, Array]:
         half = x - np.floor(x) == 0.5
         return np.where(half, np.floor(x) if mode == "round_prefer_floor" else np.ceil(x), np.floor(x + 0.5))
 
-    chosen, near = pick(at), _NEAR * (1 + np.abs(at))
+    chosen, near = pick(at), _TIE_TOLERANCE * (1 + np.abs(at))
     is_tie = 2 * at == np.round(2 * at)
-    other = np.where(pick(at - near) != chosen, pick(at - near), pick(at + near))
-    return chosen, np.where(is_tie, chosen, other)
+    candidate = np.where(pick(at - near) != chosen, pick(at - near), pick(at + near))
+    return chosen, np.where(is_tie, chosen, candidate)
 
 
-def _cubic(distance: Array, a: float) -> Array:
+def _cubic_weights(distance: Array, a: float) -> Array:
     d = np.abs(distance)
     near = (a + 2) * d**3 - (a + 3) * d**2 + 1
     far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def _axis(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> _Axis:
-    made = _Axis(size, out)
+def _axis_weights(call: Call, size: int, out: int, scale: float, roi: tuple[float, float]) -> _AxisWeights:
+    result = _AxisWeights(size, out)
     mode = "linear" if call.attribute("mode", "nearest") == "bilinear" else str(call.attribute("mode", "nearest"))
-    at = _coordinates(call, size, out, scale, roi)
+    at = _source_coordinates(call, size, out, scale, roi)
     if str(call.attribute("coordinate_transformation_mode", "")) == "tf_crop_and_resize":
-        made.outside = (at < 0) | (at > size - 1)
+        result.outside = (at < 0) | (at > size - 1)
     rows = np.arange(out)
     if mode == "nearest":
-        low, high = (np.clip(one, 0, size - 1).astype(int) for one in _nearest(call, at))
-        made.weights[rows, low] = 1.0
-        made.choices[rows, low] = made.choices[rows, high] = low != high
-        return made
-    narrow = min(scale, 1.0) if call.attribute("antialias", 0) else 1.0
-    reach = (1.0 if mode == "linear" else 2.0) / narrow
+        low, high = (
+            np.clip(candidate_index, 0, size - 1).astype(int) for candidate_index in _nearest_candidates(call, at)
+        )
+        result.weights[rows, low] = 1.0
+        result.candidates[rows, low] = result.candidates[rows, high] = low != high
+        return result
+    filter_scale = min(scale, 1.0) if call.attribute("antialias", 0) else 1.0
+    reach = (1.0 if mode == "linear" else 2.0) / filter_scale
     taps = np.arange(-int(np.ceil(reach)) - 1, int(np.ceil(reach)) + 2)
-    places = np.floor(at)[:, None] + taps
-    distance = (places - at[:, None]) * narrow
+    positions = np.floor(at)[:, None] + taps
+    distance = (positions - at[:, None]) * filter_scale
     a = float(call.attribute("cubic_coeff_a", -0.75))
-    weights = np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic(distance, a)
-    inside = (places >= 0) & (places < size)
+    weights = np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic_weights(distance, a)
+    inside = (positions >= 0) & (positions < size)
     if call.attribute("exclude_outside", 0):
         weights = np.where(inside, weights, 0.0)
     total = weights.sum(axis=1, keepdims=True)
     if call.attribute("antialias", 0) or call.attribute("exclude_outside", 0):
         weights = weights / np.where(total == 0, 1.0, total)
     np.add.at(
-        made.weights, (np.repeat(rows, len(taps)), np.clip(places, 0, size - 1).astype(int).ravel()), weights.ravel()
+        result.weights,
+        (np.repeat(rows, len(taps)), np.clip(positions, 0, size - 1).astype(int).ravel()),
+        weights.ravel(),
     )
-    made.unsure = np.full(out, 4 * 2.0**-24 * (np.abs(at) + 2))
-    return made
+    result.position_error = np.full(out, 4 * 2.0**-24 * (np.abs(at) + 2))
+    return result
 
 
-def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
-    taps = int((made.weights != 0).sum(axis=1).max(initial=1)) + 1
+def _resample_axis(axis: int, result: _AxisWeights, x: Bounded, call: Call) -> Bounded:
+    taps = int((result.weights != 0).sum(axis=1).max(initial=1)) + 1
     nearest = str(call.attribute("mode", "nearest")) == "nearest"
 
     def along(matrix: Array, v: Array) -> Array:
@@ -120,84 +124,96 @@ def _applied(axis: int, made: _Axis, x: Bounded, call: Call) -> Bounded:
 
     with np.errstate(all="ignore"):
         if nearest:
-            first = made.weights.argmax(axis=1)
-            moved = x.moved(lambda v: np.take(v, first, axis))
-            tied = made.choices.any(axis=1)
+            first = result.weights.argmax(axis=1)
+            nearest_value = x.rearrange(lambda v: np.take(v, first, axis))
+            tied = result.candidates.any(axis=1)
             if not tied.any():
-                return moved
-            second = np.where(tied, _other(made.choices, first), first)
+                return nearest_value
+            second = np.where(tied, _other_candidate(result.candidates, first), first)
             shape = [1] * x.ndim
             shape[axis] = -1
-            unsure = np.broadcast_to(tied.reshape(shape), moved.shape)
+            unsure = np.broadcast_to(tied.reshape(shape), nearest_value.shape)
             # One position along this axis decides all positions along the others.
-            group = np.broadcast_to(new_labels() + np.arange(tied.size).reshape(shape), moved.shape)
-            return either(unsure, moved, x.moved(lambda v: np.take(v, second, axis)), group)
-        value = along(made.weights, x.value)
-        sizes = along(np.abs(made.weights), x.magnitude())
+            group = np.broadcast_to(new_labels() + np.arange(tied.size).reshape(shape), nearest_value.shape)
+            return either_value(unsure, nearest_value, x.rearrange(lambda v: np.take(v, second, axis)), group)
+        value = along(result.weights, x.value)
+        sizes = along(np.abs(result.weights), x.magnitude())
         shape = [1] * x.ndim
         shape[axis] = -1
-        spread = along((made.weights != 0) * 1.0, x.magnitude()) * made.unsure.reshape(shape)
-        error = sizes * call.types.sum_factor(taps, x.dtype) + spread
+        spread = along((result.weights != 0) * 1.0, x.magnitude()) * result.position_error.reshape(shape)
+        error = sizes * call.types.sum_error_factor(taps, x.dtype) + spread
         if x.error is not None:
-            error = error + along(np.abs(made.weights), x.error)
-    return Bounded(value, known(error), x.dtype)
+            error = error + along(np.abs(result.weights), x.error)
+    return Bounded(value, nan_to_unknown(error), x.dtype)
 
 
-def _other(choices: Array, first: Array) -> Array:
+def _other_candidate(candidates: Array, first: Array) -> Array:
     """Return the candidate that is not `first`."""
-    left = choices.copy()
-    left[np.arange(len(first)), first] = False
-    return np.asarray(left.argmax(axis=1))
+    remaining = candidates.copy()
+    remaining[np.arange(len(first)), first] = False
+    return np.asarray(remaining.argmax(axis=1))
 
 
 @rule("Resize", "Upsample")
 def _resize(call: Call) -> list[Any]:
-    given = call.input(0)
-    x = given if given.is_float else Bounded(given.value.astype(np.float64), given.error, given.dtype, True)
-    if not given.is_float and str(call.attribute("mode", "nearest")) != "nearest":
+    input_value = call.input(0)
+    x = (
+        input_value
+        if input_value.is_float
+        else Bounded(input_value.value.astype(np.float64), input_value.error, input_value.dtype, True)
+    )
+    if not input_value.is_float and str(call.attribute("mode", "nearest")) != "nearest":
         raise Unproved("Resize of integers by sums")
     scales: list[float] | None = None
     sizes = roi = None
     if call.op == "Upsample" or call.opset < 11:
-        held = call.attribute("scales")
-        scales = [float(v) for v in (held if held is not None else call.input(1).value.reshape(-1))]
+        scales_attribute = call.attribute("scales")
+        scales = [
+            float(v) for v in (scales_attribute if scales_attribute is not None else call.input(1).value.reshape(-1))
+        ]
     else:
-        if call.optional(2) is not None and call.input(2).size:
+        if call.optional_input(2) is not None and call.input(2).size:
             scales = [float(v) for v in call.input(2).value.reshape(-1)]
-        sizes, roi = call.integers(3), call.optional(1)
+        sizes, roi = call.integer_list(3), call.optional_input(1)
     axes = [axis % x.ndim for axis in call.attribute("axes") or range(x.ndim)]
-    outs, factors = _sizes(call, x.shape, axes, scales, sizes)
+    outs, factors = _output_sizes(call, x.shape, axes, scales, sizes)
     mode = str(call.attribute("coordinate_transformation_mode", "half_pixel"))
     corners = roi.value.reshape(2, -1) if mode == "tf_crop_and_resize" and roi is not None and roi.size else None
-    made = _resized(call, x, axes, outs, factors, corners)
-    if given.is_float:
-        return [made]
-    return [Bounded(made.value.astype(given.value.dtype), made.error, given.dtype)]
+    result = _resize_axes(call, x, axes, outs, factors, corners)
+    if input_value.is_float:
+        return [result]
+    return [Bounded(result.value.astype(input_value.value.dtype), result.error, input_value.dtype)]
 
 
-def _resized(
+def _resize_axes(
     call: Call, x: Bounded, axes: list[int], outs: list[int], factors: list[float], corners: Array | None
 ) -> Bounded:
     """Resize one axis at a time; positions outside the ROI get extrapolation_value."""
-    made, outside = x, None
+    result, outside = x, None
     for i, axis in enumerate(axes):
         if outs[axis] == x.shape[axis] and factors[axis] == 1 and corners is None:
             continue
         region = (0.0, 1.0) if corners is None else (float(corners[0, i]), float(corners[1, i]))
-        one = _axis(call, x.shape[axis], outs[axis], factors[axis], region)
-        made = _applied(axis, one, made, call)
-        if one.outside.any():
+        axis_weights = _axis_weights(call, x.shape[axis], outs[axis], factors[axis], region)
+        result = _resample_axis(axis, axis_weights, result, call)
+        if axis_weights.outside.any():
             shape = [1] * x.ndim
             shape[axis] = -1
-            outside = one.outside.reshape(shape) if outside is None else outside | one.outside.reshape(shape)
+            outside = (
+                axis_weights.outside.reshape(shape)
+                if outside is None
+                else outside | axis_weights.outside.reshape(shape)
+            )
     if outside is None:
-        return made
+        return result
     fill = float(call.attribute("extrapolation_value", 0.0))
-    mask = np.broadcast_to(outside, made.shape)
-    return Bounded(np.where(mask, fill, made.value), np.where(mask, abs(fill) * 2.0**-24, made.errors()), made.dtype)
+    mask = np.broadcast_to(outside, result.shape)
+    return Bounded(
+        np.where(mask, fill, result.value), np.where(mask, abs(fill) * 2.0**-24, result.errors()), result.dtype
+    )
 
 
-def _sizes(
+def _output_sizes(
     call: Call, shape: tuple[int, ...], axes: list[int], scales: list[float] | None, sizes: list[int] | None
 ) -> tuple[list[int], list[float]]:
     outs, factors = list(shape), [1.0] * len(shape)
@@ -221,7 +237,7 @@ def _sizes(
 
 @rule("AffineGrid")
 def _affine_grid(call: Call) -> list[Any]:
-    theta, size = call.input(0), call.integers(1) or []
+    theta, size = call.input(0), call.integer_list(1) or []
     axes = []
     for length in size[2:]:
         steps = np.arange(length, dtype=np.float64)
@@ -237,7 +253,7 @@ def _affine_grid(call: Call) -> list[Any]:
 
     value = run(theta.value, points)
     sizes = run(theta.magnitude(), np.abs(points) + 2.0**-22)
-    unit = call.types.storage(theta.dtype).unit + 8 * call.types.accumulation(theta.dtype).unit
+    unit = call.types.storage_type(theta.dtype).unit + 8 * call.types.accumulation_type(theta.dtype).unit
     error = sizes * unit * 2
     if theta.error is not None:
         error = error + run(theta.error, np.abs(points))
@@ -247,7 +263,7 @@ def _affine_grid(call: Call) -> list[Any]:
 # ---- sampling at computed positions
 
 
-def _reflected(at: Array, low: float, high: float) -> Array:
+def _reflect(at: Array, low: float, high: float) -> Array:
     span = high - low
     if span <= 0:
         return np.zeros_like(at)
@@ -255,12 +271,12 @@ def _reflected(at: Array, low: float, high: float) -> Array:
     return np.where(folded > span, 2 * span - folded, folded) + low
 
 
-def _placed(at: Array, size: int, padding: str, aligned: bool) -> Array:
+def _pad_coordinates(at: Array, size: int, padding: str, aligned: bool) -> Array:
     """Map coordinates beyond the image by the padding mode."""
     if padding == "border":
         return np.clip(at, 0, size - 1)
     if padding == "reflection":
-        return _reflected(at, 0.0, size - 1.0) if aligned else _reflected(at, -0.5, size - 0.5)
+        return _reflect(at, 0.0, size - 1.0) if aligned else _reflect(at, -0.5, size - 0.5)
     return at
 
 
@@ -272,54 +288,62 @@ def _grid_sample(call: Call) -> list[Any]:
     )
     padding, aligned = str(call.attribute("padding_mode", "zeros")), bool(call.attribute("align_corners", 0))
     spatial = x.shape[2:]
-    at, shaken = [], []
+    at, position_errors = [], []
     for i, size in enumerate(spatial):
-        given = grid.value[..., len(spatial) - 1 - i]
-        moved = grid.errors()[..., len(spatial) - 1 - i] * (size / 2)
-        exact = (given + 1) / 2 * (size - 1) if aligned else ((given + 1) * size - 1) / 2
-        unit = call.types.accumulation(x.dtype).unit
-        shaken.append(moved + 6 * unit * (np.abs(exact) + size))
+        normalized = grid.value[..., len(spatial) - 1 - i]
+        coordinate_error = grid.errors()[..., len(spatial) - 1 - i] * (size / 2)
+        exact = (normalized + 1) / 2 * (size - 1) if aligned else ((normalized + 1) * size - 1) / 2
+        unit = call.types.accumulation_type(x.dtype).unit
+        position_errors.append(coordinate_error + 6 * unit * (np.abs(exact) + size))
         if padding == "reflection" or (padding == "border" and mode != "cubic"):
-            exact = _placed(exact, size, padding, aligned)  # cubic clamps each neighbour separately
+            exact = _pad_coordinates(exact, size, padding, aligned)  # cubic clamps each neighbour separately
         at.append(exact)
     if mode == "nearest":
-        return [_nearest_sample(x, at, shaken, spatial)]
-    return [_weighted_sample(call, x, at, shaken, _Sampling(mode, padding, aligned))]
+        return [_nearest_sample(x, at, position_errors, spatial)]
+    return [_weighted_sample(call, x, at, position_errors, _SamplingMode(mode, padding, aligned))]
 
 
-def _element(v: Array, places: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool) -> Array:
+def _elements_at(v: Array, positions: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool) -> Array:
     """Return x [N, C, ...] at integer positions [N, ...], 0 outside."""
-    inside = np.ones(places[0].shape, bool)
+    inside = np.ones(positions[0].shape, bool)
     index = []
-    for place, size in zip(places, spatial, strict=True):
+    for position, size in zip(positions, spatial, strict=True):
         if padding != "zeros":
-            place = np.clip(np.rint(_placed(place, size, padding, aligned)), 0, size - 1)
-        inside &= (place >= 0) & (place < size)
-        index.append(np.clip(np.nan_to_num(place), 0, size - 1).astype(int))
-    images = np.arange(v.shape[0]).reshape(-1, *[1] * (places[0].ndim - 1))
+            position = np.clip(np.rint(_pad_coordinates(position, size, padding, aligned)), 0, size - 1)
+        inside &= (position >= 0) & (position < size)
+        index.append(np.clip(np.nan_to_num(position), 0, size - 1).astype(int))
+    images = np.arange(v.shape[0]).reshape(-1, *[1] * (positions[0].ndim - 1))
     picked = v[(images, slice(None), *index)]  # [N, ..., C]
     return np.asarray(np.moveaxis(np.where(inside[..., None], picked, 0.0), -1, 1))
 
 
-def _nearest_sample(x: Bounded, at: list[Array], shaken: list[Array], spatial: tuple[int, ...]) -> Bounded:
-    places = [np.rint(one) for one in at]
-    made = _taken(x, places, spatial)
-    own = new_labels() + np.arange(places[0].size).reshape(places[0].shape)
-    group = np.broadcast_to(own[:, None], made.shape)  # all channels share the position
+def _nearest_sample(x: Bounded, at: list[Array], position_errors: list[Array], spatial: tuple[int, ...]) -> Bounded:
+    positions = [np.rint(coordinate) for coordinate in at]
+    result = _gather_nearest(x, positions, spatial)
+    label_grid = new_labels() + np.arange(positions[0].size).reshape(positions[0].shape)
+    group = np.broadcast_to(label_grid[:, None], result.shape)  # all channels share the position
     for signs in itertools.product((-1, 1), repeat=len(at)):
-        other = [np.rint(one + sign * (e + _NEAR_FLOAT)) for one, e, sign in zip(at, shaken, signs, strict=True)]
-        moved = np.any([one != place for one, place in zip(other, places, strict=True)], axis=0)
-        if moved.any():
-            made = either(np.broadcast_to(moved[:, None], made.shape), made, _taken(x, other, spatial), group)
-    return made
+        candidate = [
+            np.rint(coordinate + sign * (e + _FLOAT_TOLERANCE))
+            for coordinate, e, sign in zip(at, position_errors, signs, strict=True)
+        ]
+        is_near = np.any(
+            [coordinate != nearest_position for coordinate, nearest_position in zip(candidate, positions, strict=True)],
+            axis=0,
+        )
+        if is_near.any():
+            result = either_value(
+                np.broadcast_to(is_near[:, None], result.shape), result, _gather_nearest(x, candidate, spatial), group
+            )
+    return result
 
 
-def _taken(x: Bounded, places: list[Array], spatial: tuple[int, ...]) -> Bounded:
-    error = None if x.error is None else _element(x.errors(), places, spatial, "zeros", False)
-    return Bounded(_element(x.value, places, spatial, "zeros", False), error, x.dtype, x.stored)
+def _gather_nearest(x: Bounded, positions: list[Array], spatial: tuple[int, ...]) -> Bounded:
+    error = None if x.error is None else _elements_at(x.errors(), positions, spatial, "zeros", False)
+    return Bounded(_elements_at(x.value, positions, spatial, "zeros", False), error, x.dtype, x.stored)
 
 
-class _Sampling(NamedTuple):
+class _SamplingMode(NamedTuple):
     """Sampling attributes of a node."""
 
     mode: str
@@ -327,35 +351,39 @@ class _Sampling(NamedTuple):
     aligned: bool
 
 
-def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array], sampling: _Sampling) -> Bounded:
+def _weighted_sample(
+    call: Call, x: Bounded, at: list[Array], position_errors: list[Array], sampling: _SamplingMode
+) -> Bounded:
     mode, padding, aligned = sampling
     spatial = x.shape[2:]
     reach = range(2) if mode == "linear" else range(-1, 3)
     shape = (x.shape[0], x.shape[1], *at[0].shape[1:])
-    value, sizes, moved, spread = (np.zeros(shape) for _ in range(4))
-    wide = range(reach.start - 1, reach.stop + 1)  # a coordinate error may move it to the next cell
-    base = [np.floor(one) for one in at]
+    value, sizes, propagated, spread = (np.zeros(shape) for _ in range(4))
+    tap_range = range(reach.start - 1, reach.stop + 1)  # a coordinate error may move it to the next cell
+    base = [np.floor(coordinate) for coordinate in at]
     factors = 0
-    for taps in itertools.product(wide, repeat=len(at)):
-        places = [b + t for b, t in zip(base, taps, strict=True)]
+    for taps in itertools.product(tap_range, repeat=len(at)):
+        positions = [b + t for b, t in zip(base, taps, strict=True)]
         weights, slopes = [], []
-        for one, place in zip(at, places, strict=True):
-            distance = place - one
-            weights.append(np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic(distance, -0.75))
+        for coordinate, position in zip(at, positions, strict=True):
+            distance = position - coordinate
+            weights.append(
+                np.maximum(0.0, 1 - np.abs(distance)) if mode == "linear" else _cubic_weights(distance, -0.75)
+            )
             slopes.append(1.0 if mode == "linear" else 1.75)
         weight = np.prod(weights, axis=0)[:, None]
-        shaky = sum(s * e for s, e in zip(slopes, shaken, strict=True))
-        picked = _element(x.value, places, spatial, padding, aligned)
+        shaky = sum(s * e for s, e in zip(slopes, position_errors, strict=True))
+        picked = _elements_at(x.value, positions, spatial, padding, aligned)
         value += weight * picked
         sizes += np.abs(weight) * np.abs(picked)
         spread += np.asarray(shaky)[:, None] * np.abs(picked)
         if any(tap not in reach for tap in taps):
             continue
-        moved += np.abs(weight) * _element(x.errors(), places, spatial, padding, aligned)
+        propagated += np.abs(weight) * _elements_at(x.errors(), positions, spatial, padding, aligned)
         factors += 1
-    far = np.max(shaken, axis=0)[:, None] > 0.5  # the position is unknown
-    error = sizes * call.types.sum_factor(factors + 8, x.dtype) + np.where(far, np.inf, spread) + moved
-    return Bounded(value, known(error), x.dtype)
+    far = np.max(position_errors, axis=0)[:, None] > 0.5  # the position is unknown
+    error = sizes * call.types.sum_error_factor(factors + 8, x.dtype) + np.where(far, np.inf, spread) + propagated
+    return Bounded(value, nan_to_unknown(error), x.dtype)
 
 
 # ---- other linear operators
@@ -364,27 +392,29 @@ def _weighted_sample(call: Call, x: Bounded, at: list[Array], shaken: list[Array
 @rule("Col2Im")
 def _col2im(call: Call) -> list[Any]:
     x = call.input(0)
-    image, block = call.integers(1) or [], call.integers(2) or []
-    rank = len(image)
+    image_size, block = call.integer_list(1) or [], call.integer_list(2) or []
+    rank = len(image_size)
     strides = list(call.attribute("strides") or [1] * rank)
     dilations = list(call.attribute("dilations") or [1] * rank)
     pads = list(call.attribute("pads") or [0] * 2 * rank)
     n, channels = x.shape[0], x.shape[1] // int(np.prod(block))
     out = [
         (size + pads[i] + pads[i + rank] - (b - 1) * d - 1) // s + 1
-        for i, (size, b, d, s) in enumerate(zip(image, block, dilations, strides, strict=True))
+        for i, (size, b, d, s) in enumerate(zip(image_size, block, dilations, strides, strict=True))
     ]
 
     def run(v: Array) -> Array:
         cells = v.reshape(n, channels, *block, *out)
-        wide = np.zeros((n, channels, *[size + pads[i] + pads[i + rank] for i, size in enumerate(image)]))
+        padded = np.zeros((n, channels, *[size + pads[i] + pads[i + rank] for i, size in enumerate(image_size)]))
         for tap in np.ndindex(*block):
-            cut = tuple(
+            tap_slices = tuple(
                 slice(t * d, t * d + (o - 1) * s + 1, s)
                 for t, d, o, s in zip(tap, dilations, out, strides, strict=True)
             )
-            wide[(slice(None), slice(None), *cut)] += cells[(slice(None), slice(None), *tap)]
-        return wide[(slice(None), slice(None), *[slice(pads[i], pads[i] + size) for i, size in enumerate(image)])]
+            padded[(slice(None), slice(None), *tap_slices)] += cells[(slice(None), slice(None), *tap)]
+        return padded[
+            (slice(None), slice(None), *[slice(pads[i], pads[i] + size) for i, size in enumerate(image_size)])
+        ]
 
-    error = run(x.magnitude()) * call.types.sum_factor(int(np.prod(block)), x.dtype)
+    error = run(x.magnitude()) * call.types.sum_error_factor(int(np.prod(block)), x.dtype)
     return [Bounded(run(x.value), error if x.error is None else error + run(x.error), x.dtype)]

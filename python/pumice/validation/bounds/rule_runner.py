@@ -13,47 +13,54 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
-from ...importer.onnx_functions import unversioned, version_of
-from .lazy_values import Collector, packed
-from .blockwise import MAPS, READS_ATTRIBUTES, blockwise
-from .bounded import Bounded, apart, stored
-from .undecided_choices import with_choices
+from ...importer.onnx_functions import get_node_version, strip_version
 from .block_ranges import Index
+from .blockwise import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
+from .bounded import Bounded, round_to_storage, storage_distance
 from .decisions import dtype_of
-from .registry import Call, Rule, Undecided, Unproved, Value, rule_of
-from .function_bodies import definition
-from .float_types import FLOAT16, FloatType, Types, is_float, name_of
+from .float_types import FLOAT16, FloatType, ProgramTypes, dtype_name, is_float
+from .function_bodies import find_function_body
+from .lazy_values import BlockAssembler, pack_value
+from .registry import Call, Rule, Undecided, Unproved, Value, find_rule
+from .undecided_choices import evaluate_alternatives
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
 
-_RULES = """
-    attention boxes contrib control decisions dynamic_lstm gathered_blocks learners maps movement norms own_rows pools quantized
-    recurrent reductions resampling sequences signal strings sums
+_RULE_MODULES = """
+    attention boxes contrib control_flow data_movement decisions dynamic_lstm elementwise gather_block_quantized
+    gemm_conv nnapi normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal encoders
 """
-for _name in _RULES.split():  # the modules register their rules on import
+for _name in _RULE_MODULES.split():  # the modules register their rules on import
     importlib.import_module(f"{__package__}.{_name}")
 
-_OLDEST = 7  # oldest opset of onnx's reference, which runs operators without floats
+_MIN_REFERENCE_OPSET = 7  # oldest opset of onnx's reference, which runs operators without floats
 # Operators for which the engine reports the additions of every sum; see LoweredNode::additions.
-TOLD = {
+REPORTS_ADDITIONS = {
     *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
     *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
-REREAD = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
+REREADS_RESULTS = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
 # Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
 # not listed, but treated in the same way.
-CHOOSES = {
+DECISION_OPERATORS = {
     *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
     *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
 }
-RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+RANDOM_OPERATORS = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 
 
-def attributes_of(node: NodeProto) -> dict[str, Any]:
+def parse_attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values: tensors as arrays, strings as str."""
-    made: dict[str, Any] = {}
+    attributes_by_name: dict[str, Any] = {}
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
@@ -61,21 +68,29 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
         elif isinstance(value, onnx.TensorProto):
             value = numpy_helper.to_array(value)
         elif isinstance(value, list) and value and isinstance(value[0], bytes):
-            value = [one.decode(errors="replace") for one in value]
-        made[attribute.name] = value
-    return made
+            value = [item.decode(errors="replace") for item in value]
+        attributes_by_name[attribute.name] = value
+    return attributes_by_name
 
 
 # Types that are subsets of a type.
-_HELD = {"float32": ("float16", "bfloat16", "float32"), "float16": ("float16",), "bfloat16": ("bfloat16",)}
+_EXACTLY_HELD_TYPES = {
+    "float32": ("float16", "bfloat16", "float32"),
+    "float16": ("float16",),
+    "bfloat16": ("bfloat16",),
+}
 
 
-def _apart(array: Array, exact: Array, kept: FloatType) -> Array | None:
+def _storage_distance(array: Array, exact_value: Array, storage: FloatType) -> Array | None:
     """Return the distance to the nearest number of the type; None if all are representable."""
-    return None if name_of(array.dtype) in _HELD.get(kept.name, ()) else apart(exact, kept)
+    return (
+        None
+        if dtype_name(array.dtype) in _EXACTLY_HELD_TYPES.get(storage.name, ())
+        else storage_distance(exact_value, storage)
+    )
 
 
-def constant(array: Array, types: Types) -> Bounded:
+def bounded_constant(array: Array, types: ProgramTypes) -> Bounded:
     """Return a constant, which may be exact or rounded to storage (V5). Kernels keep some constants in float32 and GEMM
     operands in the storage type.
 
@@ -83,27 +98,27 @@ def constant(array: Array, types: Types) -> Bounded:
     """
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype, constant=True)
-    exact = np.asarray(array, np.float64)
-    kept = types.constant(array.dtype)
-    if types.constants == "rounded":
-        return Bounded(kept.held(exact), None, array.dtype, stored=True, constant=True)
-    if types.constants == "scaled":
-        return Bounded(exact, np.abs(exact) * kept.unit + kept.step, array.dtype, stored=True)
-    return Bounded(exact, _apart(array, exact, kept), array.dtype, stored=True, constant=True)
+    exact_value = np.asarray(array, np.float64)
+    storage = types.constant_type(array.dtype)
+    if types.constant_rounding == "rounded":
+        return Bounded(storage.store_constant(exact_value), None, array.dtype, stored=True, constant=True)
+    if types.constant_rounding == "scaled":
+        return Bounded(exact_value, np.abs(exact_value) * storage.unit + storage.step, array.dtype, stored=True)
+    return Bounded(exact_value, _storage_distance(array, exact_value, storage), array.dtype, stored=True, constant=True)
 
 
-def scaled_constant(value: Bounded, types: Types) -> Bounded:
+def scaled_constant(value: Bounded, types: ProgramTypes) -> Bounded:
     """Return a constant whose bound allows multiplication by another constant before it is rounded to storage."""
-    kept = types.storage(value.dtype)
-    if not value.is_float or kept.unit <= 2.0**-24:
+    storage = types.storage_type(value.dtype)
+    if not value.is_float or storage.unit <= 2.0**-24:
         return value
-    return Bounded(value.value, np.abs(value.value) * kept.unit + kept.step, value.dtype, stored=True)
+    return Bounded(value.value, np.abs(value.value) * storage.unit + storage.step, value.dtype, stored=True)
 
 
-def constant_of(node: NodeProto) -> Array:
+def constant_node_value(node: NodeProto) -> Array:
     """Return the array of a Constant node."""
     (attribute,) = node.attribute
-    value = attributes_of(node)[attribute.name]
+    value = parse_attributes(node)[attribute.name]
     if attribute.name == "sparse_value":
         values, indices = numpy_helper.to_array(value.values), numpy_helper.to_array(value.indices)
         dense = np.zeros(list(value.dims), values.dtype)
@@ -111,57 +126,59 @@ def constant_of(node: NodeProto) -> Array:
         dense.reshape(-1)[flat] = values
         return dense
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-    is_text = attribute.name in ("value_string", "value_strings")
-    return np.asarray(value, object if is_text else kinds.get(attribute.name))
+    is_string = attribute.name in ("value_string", "value_strings")
+    return np.asarray(value, object if is_string else kinds.get(attribute.name))
 
 
-def given_input(array: Any, types: Types) -> Value:
+def bounded_input(array: Any, types: ProgramTypes) -> Value:
     """Return a model input with the error from storing it."""
     if isinstance(array, list | tuple):
-        return [given_input(one, types) for one in array]
+        return [bounded_input(item, types) for item in array]
     if array is None:
         return None
     array = np.asarray(array)
     if not is_float(array.dtype):
-        return _exact(array)
-    exact = np.asarray(array, np.float64)
-    return Bounded(exact, _apart(array, exact, types.storage(array.dtype)), array.dtype, stored=True)
+        return _exact_value(array)
+    exact_value = np.asarray(array, np.float64)
+    return Bounded(
+        exact_value, _storage_distance(array, exact_value, types.storage_type(array.dtype)), array.dtype, stored=True
+    )
 
 
-def from_device(array: Array, types: Types) -> Bounded:
+def bounded_from_device(array: Array, types: ProgramTypes) -> Bounded:
     """Return a device tensor. Read-back in 16 bits may hide a float32 value, which is then known to within one
     rounding.
     """
     if not is_float(array.dtype):
         return Bounded(array, None, array.dtype)
-    kept, read = types.storage(array.dtype), types.read_back(array.dtype)
+    storage, read = types.storage_type(array.dtype), types.read_back_type(array.dtype)
     value = np.asarray(array, np.float64)
-    if read.unit < kept.unit or (read == kept and not read.is_half):
+    if read.unit < storage.unit or (read == storage and not read.is_16_bit):
         # Some tensors are kept in float32, and some kernels round their inputs.
-        return Bounded(value, _apart(array, value, kept), array.dtype, stored=True)
+        return Bounded(value, _storage_distance(array, value, storage), array.dtype, stored=True)
     error = np.abs(value) * read.unit + read.step
     return Bounded(
         value, np.where(np.isinf(value), np.inf, np.where(np.isnan(value), 0.0, error)), array.dtype, stored=True
     )
 
 
-class Told(NamedTuple):
+class KernelFacts(NamedTuple):
     """Facts about the kernels of a node that is checked on its own.
 
     additions: longest chain in their sums, from the program's plan; 0 if unknown. stored: their results by output name,
-    for operators in `REREAD`. beside: device tensors by output name; large reference outputs are kept as float32
+    for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large reference outputs are kept as float32
     differences from them.
     """
 
     additions: int = 0
-    stored: Mapping[str, Bounded] = MappingProxyType({})
-    beside: Mapping[str, Array] = MappingProxyType({})
+    stored_results: Mapping[str, Bounded] = MappingProxyType({})
+    device_tensors: Mapping[str, Array] = MappingProxyType({})
 
 
-NOTHING = Told()
+NO_KERNEL_FACTS = KernelFacts()
 
 
-class Evaluation(NamedTuple):
+class BlockEvaluation(NamedTuple):
     """A node whose only output is evaluated block by block: shape, block indices, and the function of a block."""
 
     shape: tuple[int, ...]
@@ -172,139 +189,152 @@ class Evaluation(NamedTuple):
 class Runner:
     """Evaluates nodes by the rules, with a model's opsets."""
 
-    def __init__(self, opsets: Mapping[str, int], types: Types) -> None:
+    def __init__(self, opsets: Mapping[str, int], types: ProgramTypes) -> None:
         self.opsets = dict(opsets)
         self.types = types
-        self.operators: dict[str, Rule] = {}  # the caller's rules, which override the table
+        self.custom_rules: dict[str, Rule] = {}  # the caller's rules, which override the table
         self._others: dict[str, Runner] = {}
         # By id(node); the node is stored to keep the id valid.
         self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
 
-    def at(self, precision: str) -> Runner:
+    def at_precision(self, precision: str) -> Runner:
         """Return a runner for nodes at another precision."""
         if precision == self.types.precision:
             return self
-        return self._others.setdefault(precision, self.with_types(self.types.at(precision)))
+        return self._others.setdefault(precision, self.with_types(self.types.at_precision(precision)))
 
-    def with_types(self, types: Types) -> Runner:
+    def with_types(self, types: ProgramTypes) -> Runner:
         """Return a runner with the same operators and other types."""
-        made = Runner(self.opsets, types)
-        made.operators, made._attributes = self.operators, self._attributes
-        return made
+        runner = Runner(self.opsets, types)
+        runner.custom_rules, runner._attributes = self.custom_rules, self._attributes
+        return runner
 
-    def _attributes_of(self, node: NodeProto) -> dict[str, Any]:
+    def _cached_attributes(self, node: NodeProto) -> dict[str, Any]:
         """Return the attributes of a node, parsed once."""
         if id(node) not in self._attributes:
-            self._attributes[id(node)] = node, attributes_of(node)
+            self._attributes[id(node)] = node, parse_attributes(node)
         return self._attributes[id(node)][1]
 
-    def node(
-        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
+    def run_node(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
     ) -> list[Value]:
         """Return the outputs of a node, rounded as the program stores them. Raise Unproved if no rule covers the node,
         or IndexError if an index is out of range.
 
-        told: facts about the kernels under test.
+        facts: facts about the kernels under test.
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if (found := self.by_blocks(node, inputs, outer, told)) is not None:
-                joined = Collector(found.shape, told.beside.get(node.output[0]))
-                for index in found.blocks:
-                    joined.add(index, found.block(index))
-                return [joined.value()]
-            whole = [one.whole() if isinstance(one, Bounded) else one for one in inputs]
-            made = self._made(node, whole, outer, told)
-            made = [stored(one, self.types) if isinstance(one, Bounded) else one for one in made]
-        if not told.beside:
-            return made
-        names = [*node.output, *[""] * len(made)]
+            if (block_evaluation := self.plan_blocks(node, inputs, outer, facts)) is not None:
+                assembler = BlockAssembler(block_evaluation.shape, facts.device_tensors.get(node.output[0]))
+                for index in block_evaluation.blocks:
+                    assembler.add_block(index, block_evaluation.block(index))
+                return [assembler.assemble()]
+            full_inputs = [item.materialize() if isinstance(item, Bounded) else item for item in inputs]
+            outputs = self._apply_rule(node, full_inputs, outer, facts)
+            outputs = [round_to_storage(item, self.types) if isinstance(item, Bounded) else item for item in outputs]
+        if not facts.device_tensors:
+            return outputs
+        names = [*node.output, *[""] * len(outputs)]
         return [
-            packed(one, told.beside.get(name)) if isinstance(one, Bounded) else one
-            for one, name in zip(made, names, strict=False)
+            pack_value(item, facts.device_tensors.get(name)) if isinstance(item, Bounded) else item
+            for item, name in zip(outputs, names, strict=False)
         ]
 
-    def by_blocks(
-        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told = NOTHING
-    ) -> Evaluation | None:
+    def plan_blocks(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
+    ) -> BlockEvaluation | None:
         """Return how to evaluate a node block by block, or None if it is evaluated at once. A block raises the same
-        errors as `node`.
+        errors as `run_node`.
         """
-        if node.domain not in ("", "ai.onnx") or node.op_type in self.operators or not node.output[0]:
+        if node.domain not in ("", "ai.onnx") or node.op_type in self.custom_rules or not node.output[0]:
             return None
-        attributes = self._attributes_of(node) if node.op_type in READS_ATTRIBUTES else {}
-        plan = blockwise(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
+        attributes = self._cached_attributes(node) if node.op_type in READS_ATTRIBUTES else {}
+        plan = plan_blocks(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
         if plan is None:
             return None
 
         def block(index: Index) -> Bounded:
-            return stored(self._made(node, plan.inputs(index), outer, told)[0], self.types)
+            return round_to_storage(self._apply_rule(node, plan.inputs(index), outer, facts)[0], self.types)
 
-        return Evaluation(plan.shape, plan.blocks, block)
+        return BlockEvaluation(plan.shape, plan.blocks, block)
 
-    def _made(self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], told: Told) -> list[Any]:
-        if version := version_of(node, 0):  # inside a function that imports another opset
+    def _apply_rule(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts
+    ) -> list[Any]:
+        if version := get_node_version(node, 0):  # inside a function that imports another opset
             inner = self.with_types(self.types)
             inner.opsets = {**self.opsets, "": version}
-            return inner._made(unversioned(node), inputs, outer, told)
-        if node.op_type in RANDOM:
+            return inner._apply_rule(strip_version(node), inputs, outer, facts)
+        if node.op_type in RANDOM_OPERATORS:
             raise Unproved("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
-            return [constant(constant_of(node), self.types)]
+            return [bounded_constant(constant_node_value(node), self.types)]
         domain = "" if node.domain == "ai.onnx" else node.domain
         name = f"{domain}::{node.op_type}" if domain else node.op_type
-        found = self.operators.get(name) or rule_of(node.op_type, domain)
-        if found is None:
-            return self._without_rule(node, inputs)
+        rule = self.custom_rules.get(name) or find_rule(node.op_type, domain)
+        if rule is None:
+            return self._run_without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
-        types = self.types.with_additions(told.additions) if name in TOLD else self.types
+        types = self.types.with_additions(facts.additions) if name in REPORTS_ADDITIONS else self.types
         is_scaled = name == "Gemm" and len(inputs) > 1
-        if types.is_float16 and (any(map(_is_wide, inputs)) or (is_scaled and _scales_beyond(node, inputs[1]))):
-            types = types.with_wide()
-        if name in CHOOSES or (name == "Cast" and not is_float(dtype_of(self._attributes_of(node)["to"]))):
-            inputs = [one.unfolded() if isinstance(one, Bounded) else one for one in inputs]
-        call = Call(name, inputs, self._attributes_of(node), opset, types, len(node.output))
-        call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.graph, outer
-        call.stored = [told.stored.get(output) for output in node.output]
-        is_map = node.op_type in MAPS and not domain and opset >= _OLDEST and name not in self.operators
+        if types.is_float16 and (
+            any(map(_exceeds_float16, inputs)) or (is_scaled and _alpha_exceeds_float16(node, inputs[1]))
+        ):
+            types = types.with_forced_fp32()
+        if name in DECISION_OPERATORS or (
+            name == "Cast" and not is_float(dtype_of(self._cached_attributes(node)["to"]))
+        ):
+            inputs = [item.without_fused_sum() if isinstance(item, Bounded) else item for item in inputs]
+        call = Call(name, inputs, self._cached_attributes(node), opset, types, len(node.output))
+        call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
+        call.stored = [facts.stored_results.get(output) for output in node.output]
+        is_map = (
+            node.op_type in ELEMENTWISE
+            and not domain
+            and opset >= _MIN_REFERENCE_OPSET
+            and name not in self.custom_rules
+        )
         try:
-            made = found(call)
-            return with_choices(found, call, made) if is_map else made
+            outputs = rule(call)
+            return evaluate_alternatives(rule, call, outputs) if is_map else outputs
         except (Unproved, IndexError):
             raise
         except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
             raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
 
-    def _without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+    def _run_without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
         """Run onnx's reference if there are no floats, else the ONNX function body. Raise Unproved if there is none."""
         try:
-            return self._by_onnx(node, inputs)
+            return self._run_onnx_reference(node, inputs)
         except Undecided:
             raise
         except Unproved:
             opset = self.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
-            body = definition(node, inputs, opset)
+            body = find_function_body(node, inputs, opset)
             if body is None:
                 raise
-        return self.function(body, inputs)
+        return self.run_function(body, inputs)
 
-    def function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
+    def run_function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
         """Return the outputs of a function whose attributes are bound. Raise Unproved if a node in it has no rule."""
-        opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in body.opset_import}
+        opsets = {"" if item.domain == "ai.onnx" else item.domain: item.version for item in body.opset_import}
         inner = self.with_types(self.types)
         inner.opsets = {**self.opsets, **opsets}
         values: dict[str, Value] = dict.fromkeys(body.input)
         values.update(zip(body.input, inputs, strict=False))
-        for part in body.node:
-            made = inner.node(part, [values.get(name) if name else None for name in part.input], values)
-            values.update({name: one for name, one in zip(part.output, made, strict=False) if name})
+        for body_node in body.node:
+            outputs = inner.run_node(
+                body_node, [values.get(name) if name else None for name in body_node.input], values
+            )
+            values.update({name: item for name, item in zip(body_node.output, outputs, strict=False) if name})
         return [values.get(name) for name in body.output]
 
-    def _by_onnx(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+    def _run_onnx_reference(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
         """Run an operator without a rule in onnx's reference; without floats, results are exact."""
         name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         arrays: list[Any] = []
-        unsure = any(isinstance(one, Bounded) and not one.is_float and not one.exact for one in inputs)
+        unsure = any(isinstance(item, Bounded) and not item.is_float and not item.exact for item in inputs)
         for value in inputs:
             if isinstance(value, Bounded) and value.is_float:
                 raise Unproved(f"no rule for {name}")
@@ -313,83 +343,83 @@ class Runner:
             arrays.append(None if value is None else value.value)
         if unsure:
             raise Undecided(f"{name} of undecided numbers")
-        if self.opsets.get("", _OLDEST) < _OLDEST:
+        if self.opsets.get("", _MIN_REFERENCE_OPSET) < _MIN_REFERENCE_OPSET:
             raise Unproved(f"no rule for {name}")
         try:
-            results = run_by_onnx(node, arrays, self.opsets)
+            results = run_onnx_reference(node, arrays, self.opsets)
         except Exception as error:  # the reference may raise anything
             raise Unproved(f"no rule for {name}, and onnx's reference fails: {error}") from None
-        made = [_exact(one) if isinstance(one, np.ndarray) else one for one in results]
-        if any(not isinstance(one, Bounded) or one.is_float for one in made):
+        outputs = [_exact_value(item) if isinstance(item, np.ndarray) else item for item in results]
+        if any(not isinstance(item, Bounded) or item.is_float for item in outputs):
             raise Unproved(f"no rule for {name}")
-        return made
+        return outputs
 
-    def graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
+    def run_graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
         """Return the outputs of a subgraph, whose nodes may read outer-scope values."""
         values: dict[str, Value] = dict(outer)
         for tensor in graph.initializer:
-            values[tensor.name] = constant(numpy_helper.to_array(tensor), self.types)
-        values.update(zip((one.name for one in graph.input), inputs, strict=False))
+            values[tensor.name] = bounded_constant(numpy_helper.to_array(tensor), self.types)
+        values.update(zip((item.name for item in graph.input), inputs, strict=False))
         for node in graph.node:
-            given = [values[name] if name else None for name in node.input]
-            made = self.node(node, given, values)
-            values.update({name: one for name, one in zip(node.output, made, strict=False) if name})
-        return [values[one.name] for one in graph.output]
+            node_inputs = [values[name] if name else None for name in node.input]
+            outputs = self.run_node(node, node_inputs, values)
+            values.update({name: item for name, item in zip(node.output, outputs, strict=False) if name})
+        return [values[item.name] for item in graph.output]
 
 
 class SingleTypeRunner(Runner):
     """Evaluates every node in this runner's types, ignoring the node's own precision."""
 
-    def at(self, precision: str) -> Runner:
+    def at_precision(self, precision: str) -> Runner:
         """Return self."""
         return self
 
 
-def _exact(array: Array) -> Bounded:
+def _exact_value(array: Array) -> Bounded:
     """Return an array without floats as a Bounded value; strings become objects."""
     return Bounded(array.astype(object) if array.dtype.kind in "UT" else array)
 
 
-_BEYOND_FLOAT16 = 65520.0  # smallest value that rounds to infinity in float16
+_FLOAT16_OVERFLOW = 65520.0  # smallest value that rounds to infinity in float16
 
 
-def _is_wide(value: Value) -> bool:
+def _exceeds_float16(value: Value) -> bool:
     """Whether a constant has a finite element beyond float16."""
     if not isinstance(value, Bounded) or not value.constant or not value.is_float:
         return False
 
-    def found() -> bool:
+    def has_large_element() -> bool:
         sizes = np.abs(value.value)
-        return bool((np.isfinite(sizes) & (sizes >= _BEYOND_FLOAT16)).any())
+        return bool((np.isfinite(sizes) & (sizes >= _FLOAT16_OVERFLOW)).any())
 
-    return bool(value.once("wide", found))
+    return bool(value.memoize("wide", has_large_element))
 
 
-def _scales_beyond(node: NodeProto, b: Value) -> bool:
+def _alpha_exceeds_float16(node: NodeProto, b: Value) -> bool:
     """Whether the engine computes a Gemm in float32 because alpha * B overflows float16 or becomes subnormal."""
-    alpha = float(attributes_of(node).get("alpha", 1.0))
+    alpha = float(parse_attributes(node).get("alpha", 1.0))
     if not isinstance(b, Bounded) or not b.is_float or alpha == 1:
         return False
     sizes = np.abs(b.value[np.isfinite(b.value)]) if b.constant else np.ones(1)
     largest = float(sizes.max(initial=0.0))
     is_small = 0 < largest * abs(alpha) < FLOAT16.normal <= largest
-    return largest * abs(alpha) >= _BEYOND_FLOAT16 or is_small
+    return largest * abs(alpha) >= _FLOAT16_OVERFLOW or is_small
 
 
-def run_by_onnx(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
+def run_onnx_reference(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
     """Run a node in onnx's reference implementation. Raise whatever it raises."""
     from onnx.reference import ReferenceEvaluator
 
     names = [name for name, array in zip(node.input, arrays, strict=False) if name and array is not None]
-    given = {name: array for name, array in zip(node.input, arrays, strict=False) if name and array is not None}
-    alone = onnx.NodeProto()
-    alone.CopyFrom(node)
+    feeds = {name: array for name, array in zip(node.input, arrays, strict=False) if name and array is not None}
+    single_node = onnx.NodeProto()
+    single_node.CopyFrom(node)
     inputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-    graph = helper.make_graph([alone], "one", inputs, outputs)
+    graph = helper.make_graph([single_node], "one", inputs, outputs)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports)).run(None, given)
-    found = iter(results)
-    return [next(found) if name else None for name in node.output]
+        results = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports)).run(None, feeds)
+    result_iterator = iter(results)
+    return [next(result_iterator) if name else None for name in node.output]

@@ -10,9 +10,9 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded import Bounded
 from .decisions import dtype_of
-from .registry import Call, Undecided, Unproved, rule
-from .gemm_conv import known
 from .float_types import is_float
+from .gemm_conv import nan_to_unknown
+from .registry import Call, Undecided, Unproved, rule
 
 
 def _largest_factor(n: int) -> int:
@@ -24,59 +24,63 @@ def _largest_factor(n: int) -> int:
     return max(largest, rest)
 
 
-def _transform_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
+def _fft_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
     """Return the FFT error. Each pass sums up to 16 terms (or a prime factor's) with rounded roots of unity."""
     roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
-    return math.sqrt(2) * sizes * call.types.sum_factor(roundings, dtype)
+    return math.sqrt(2) * sizes * call.types.sum_error_factor(roundings, dtype)
 
 
-def _spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
+def _compute_spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
     """Return the spectrum of x [.., 1 or 2] along an axis."""
     with np.errstate(all="ignore"):
         signal = x.value[..., 0] + (1j * x.value[..., 1] if x.shape[-1] == 2 else 0)
-        sizes, error = (np.sum(one, axis=-1) for one in (np.abs(x.value), x.errors()))
+        sizes, error = (np.sum(array, axis=-1) for array in (np.abs(x.value), x.errors()))
         width = [(0, 0)] * sizes.ndim
         width[axis] = (0, max(points - sizes.shape[axis], 0))
-        cut = [slice(None)] * sizes.ndim
-        cut[axis] = slice(0, points)
-        total, moved = (np.sum(np.pad(one[tuple(cut)], width), axis=axis, keepdims=True) for one in (sizes, error))
+        kept_slices = [slice(None)] * sizes.ndim
+        kept_slices[axis] = slice(0, points)
+        total, propagated = (
+            np.sum(np.pad(array[tuple(kept_slices)], width), axis=axis, keepdims=True) for array in (sizes, error)
+        )
         if inverse and onesided:
-            made = np.fft.irfft(signal, n=points, axis=axis)[..., None]
-            total, moved = 2 * total, 2 * moved
+            result = np.fft.irfft(signal, n=points, axis=axis)[..., None]
+            total, propagated = 2 * total, 2 * propagated
         else:
             spectrum = (np.fft.ifft if inverse else np.fft.fft)(signal, n=points, axis=axis)
             if onesided:
                 spectrum = np.take(spectrum, np.arange(points // 2 + 1), axis)
-            made = np.stack([spectrum.real, spectrum.imag], -1)
+            result = np.stack([spectrum.real, spectrum.imag], -1)
         scale = 1 / points if inverse else 1.0
-        bound = (_transform_error(call, total, points, x.dtype) + moved) * scale
-        return Bounded(made, known(np.broadcast_to(bound[..., None], made.shape).copy()), x.dtype)
+        bound = (_fft_error(call, total, points, x.dtype) + propagated) * scale
+        return Bounded(result, nan_to_unknown(np.broadcast_to(bound[..., None], result.shape).copy()), x.dtype)
 
 
 @rule("DFT")
 def _dft(call: Call) -> list[Any]:
     x = call.input(0)
-    given = call.integers(1)
-    late = int(call.exact(2).reshape(-1)[0]) if call.opset >= 20 and call.optional(2) is not None else -2
-    axis = (call.attribute("axis", 1) if call.opset < 20 else late) % x.ndim
+    length_input = call.integer_list(1)
+    axis_input = (
+        int(call.decided_input(2).reshape(-1)[0]) if call.opset >= 20 and call.optional_input(2) is not None else -2
+    )
+    axis = (call.attribute("axis", 1) if call.opset < 20 else axis_input) % x.ndim
     inverse, onesided = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
-    points = given[0] if given else (2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis])
-    return [_spectrum(call, x, points, axis, inverse, onesided)]
+    points = length_input[0] if length_input else (2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis])
+    return [_compute_spectrum(call, x, points, axis, inverse, onesided)]
 
 
 @rule("STFT")
 def _stft(call: Call) -> list[Any]:
-    x, step = call.input(0), int(call.exact(1).reshape(-1)[0])
-    window, given = call.optional(2), call.integers(3)
-    length = given[0] if given else window.shape[0]
+    x, step = call.input(0), int(call.decided_input(1).reshape(-1)[0])
+    window, length_input = call.optional_input(2), call.integer_list(3)
+    length = length_input[0] if length_input else window.shape[0]
     frames = 1 + (x.shape[1] - length) // step
     at = np.arange(frames)[:, None] * step + np.arange(length)
     if x.ndim == 2:
-        x = x.moved(lambda v: v[..., None])
-    rows = x.moved(lambda v: v[:, at])  # [batch, frames, length, 1 or 2]
+        x = x.rearrange(lambda v: v[..., None])
+    frame_rows = x.rearrange(lambda v: v[:, at])  # [batch, frames, length, 1 or 2]
     if window is not None:
-        rows = call.arithmetic(x.dtype).mul(rows, window.moved(lambda v: v[:, None]))
-    return [_spectrum(call, rows, length, 2, False, bool(call.attribute("onesided", 1)))]
+        frame_rows = call.arithmetic(x.dtype).mul(frame_rows, window.rearrange(lambda v: v[:, None]))
+    return [_compute_spectrum(call, frame_rows, length, 2, False, bool(call.attribute("onesided", 1)))]
 
 
 @rule("Det")
@@ -86,37 +90,37 @@ def _det(call: Call) -> list[Any]:
     n = x.shape[-1]
     with np.errstate(all="ignore"):
         value = np.linalg.det(x.value)
-        rows = np.sqrt(np.sum(np.square(x.magnitude()), axis=-1))
-        size = np.prod(rows, axis=-1) * 2.0 ** max(n - 2, 0)
-        error = size * call.types.sum_factor(3 * n * n, x.dtype)
+        row_norms = np.sqrt(np.sum(np.square(x.magnitude()), axis=-1))
+        size = np.prod(row_norms, axis=-1) * 2.0 ** max(n - 2, 0)
+        error = size * call.types.sum_error_factor(3 * n * n, x.dtype)
         if x.error is not None:
-            shaken = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(rows > 0, rows, 1.0)
-            error = error + size * np.sum(shaken, axis=-1) * n
-    return [Bounded(value, known(error), x.dtype)]
+            relative_errors = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(row_norms > 0, row_norms, 1.0)
+            error = error + size * np.sum(relative_errors, axis=-1) * n
+    return [Bounded(value, nan_to_unknown(error), x.dtype)]
 
 
-_EDGE = 1e-9  # relative distance, larger than the float64 rounding of a triangle's edges
+_EDGE_TOLERANCE = 1e-9  # relative distance, larger than the float64 rounding of a triangle's edges
 
 
 @rule("MelWeightMatrix")
 def _mel_weights(call: Call) -> list[Any]:
     """Return triangles with edges evenly spaced on the mel scale, rounded down to frequency bins."""
-    bins, length, rate = (int(call.exact(i).reshape(-1)[0]) for i in range(3))
-    (low, off_low), (high, off_high) = call.number(3, 0.0), call.number(4, 0.0)
+    bins, length, rate = (int(call.decided_input(i).reshape(-1)[0]) for i in range(3))
+    (low, off_low), (high, off_high) = call.scalar(3, 0.0), call.scalar(4, 0.0)
     dtype = dtype_of(call.attribute("output_datatype", 1))
     if not is_float(dtype):
         raise Unproved(f"MelWeightMatrix of {dtype}")
     ends = [2595 * math.log10(1 + hertz / 700) for hertz in (low, high)]
     mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
     edges = (length + 1) * 700 * (10 ** (mels / 2595) - 1) / rate
-    near = (np.abs(edges - np.rint(edges)) <= _EDGE * (np.abs(edges) + 1)) & (edges != 0)
+    near = (np.abs(edges - np.rint(edges)) <= _EDGE_TOLERANCE * (np.abs(edges) + 1)) & (edges != 0)
     if off_low or off_high or near.any():
         raise Undecided("MelWeightMatrix whose edges are between two frequencies")
     whole = np.floor(edges)
     frequency, left, center, right = np.arange(length // 2 + 1)[:, None], whole[:-2], whole[1:-1], whole[2:]
     m = call.arithmetic(dtype)
-    rising = m.div(m.of(np.clip(frequency - left, 0, None)), m.of(np.maximum(center - left, 1)))
-    falling = m.div(m.of(np.clip(right - frequency, 0, None)), m.of(np.maximum(right - center, 1)))
+    rising = m.div(m.wrap(np.clip(frequency - left, 0, None)), m.wrap(np.maximum(center - left, 1)))
+    falling = m.div(m.wrap(np.clip(right - frequency, 0, None)), m.wrap(np.maximum(right - center, 1)))
     value = np.where(frequency < center, rising.value, np.where(frequency > center, falling.value, 1.0))
     error = np.where(frequency < center, rising.errors(), falling.errors())
     error = np.where((value == 0) | (frequency == center), 0.0, error)
@@ -125,18 +129,18 @@ def _mel_weights(call: Call) -> list[Any]:
 
 @rule("TensorScatter")
 def _tensor_scatter(call: Call) -> list[Any]:
-    past, update, first = call.input(0), call.input(1), call.optional(2)
+    past, update, first = call.input(0), call.input(1), call.optional_input(2)
     axis = call.attribute("axis", -2) % past.ndim
-    begins = np.zeros(past.shape[0], np.int64) if first is None else call.exact(2).astype(np.int64)
-    places = begins[:, None] + np.arange(update.shape[axis])
+    begins = np.zeros(past.shape[0], np.int64) if first is None else call.decided_input(2).astype(np.int64)
+    positions = begins[:, None] + np.arange(update.shape[axis])
     if str(call.attribute("mode", "linear")) == "circular":
-        places %= past.shape[axis]
+        positions %= past.shape[axis]
     value, error = np.array(past.value), np.array(past.errors())
-    for image in range(past.shape[0]):
-        index = (*[slice(None)] * (axis - 1), places[image])
-        value[image][index], error[image][index] = update.value[image], update.errors()[image]
-    kept = past.stored and update.stored
-    return [Bounded(value, error if error.any() else None, past.dtype, kept)]
+    for batch in range(past.shape[0]):
+        index = (*[slice(None)] * (axis - 1), positions[batch])
+        value[batch][index], error[batch][index] = update.value[batch], update.errors()[batch]
+    is_stored = past.stored and update.stored
+    return [Bounded(value, error if error.any() else None, past.dtype, is_stored)]
 
 
 @rule("BitCast")

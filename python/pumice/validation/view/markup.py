@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ...base.printable_text import plain
+from ...base.printable_text import shorten_printable
 
-TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
+MAX_TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")
 
 
@@ -25,21 +25,21 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
     In attribute names, a trailing "_" is dropped and other "_" become "-". None and False omit an attribute; True gives
     it no value.
     """
-    said = "".join(_attribute(name, value) for name, value in attributes.items())
+    attribute_text = "".join(_attribute_markup(name, value) for name, value in attributes.items())
     if tag in _EMPTY:
-        return Markup(f"<{tag}{said}/>")
-    return Markup(f"<{tag}{said}>{joined(children)}</{tag}>")
+        return Markup(f"<{tag}{attribute_text}/>")
+    return Markup(f"<{tag}{attribute_text}>{concat_markup(children)}</{tag}>")
 
 
-def joined(children: Iterable[object]) -> Markup:
+def concat_markup(children: Iterable[object]) -> Markup:
     """Concatenate children, without None."""
-    return Markup("".join(_child(child) for child in children if child is not None))
+    return Markup("".join(_child_markup(child) for child in children if child is not None))
 
 
-def path(line: str, **attributes: object) -> Markup:
+def svg_path(line: str, **attributes: object) -> Markup:
     """Return an SVG path. line: trusted path data of any length."""
-    said = "".join(_attribute(name, value) for name, value in attributes.items())
-    return Markup(f'<path d="{line}"{said}/>')
+    attribute_text = "".join(_attribute_markup(name, value) for name, value in attributes.items())
+    return Markup(f'<path d="{line}"{attribute_text}/>')
 
 
 def data_island(name: str, data: Any) -> Markup:
@@ -50,20 +50,20 @@ def data_island(name: str, data: Any) -> Markup:
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """Format a number with few digits; "" for None."""
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def _child(child: object) -> str:
-    return child if isinstance(child, Markup) else html.escape(plain(child, TEXT))
+def _child_markup(child: object) -> str:
+    return child if isinstance(child, Markup) else html.escape(shorten_printable(child, MAX_TEXT))
 
 
-def _attribute(name: str, value: object) -> str:
+def _attribute_markup(name: str, value: object) -> str:
     if value is None or value is False:
         return ""
     key = name.rstrip("_").replace("_", "-")
     if value is True:
         return f" {key}"
-    text = f"{value:.6g}" if isinstance(value, float) else plain(value, TEXT)
+    text = f"{value:.6g}" if isinstance(value, float) else shorten_printable(value, MAX_TEXT)
     return f' {key}="{html.escape(text)}"'
