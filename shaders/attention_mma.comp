@@ -12,7 +12,7 @@
 //     S = Q K^T; mask; online softmax: P = exp2(S - m); acc = acc * exp2(m_old - m) + P V
 //   reduce over KEY_SLICES; y = acc / l
 // KEY_LOOP: ALL_TILES_FULL if all queries see all keys and fill all tiles; FULL_TILES_FIRST runs tiles that all queries see in a
-// specialised loop without masking, up to the first other tile. Workgroups with the longest causal range start first, for p.together
+// specialised loop without masking, up to the first other tile. Workgroups with the longest causal range start first, for p.head_group
 // neighbouring heads at a time.
 //
 // Requires VK_KHR_cooperative_matrix with the layout above (has_mma); EMULATED replaces it in tests. Heads are whole, aligned vec8s.

@@ -1,4 +1,4 @@
-// RoPE: rotates the first p.turned elements of each head by cos/sin tables: y1 = cos x1 - sin x2, y2 = cos x2 + sin x1.
+// RoPE: rotates the first p.rotary_dim elements of each head by cos/sin tables: y1 = cos x1 - sin x2, y2 = cos x2 + sin x1.
 //
 // x, y: [batch, heads, rows, size], any strides except for the last axis. cosines, sines: [table rows, turned / 2]; row i of batch item b
 // uses table row b * rows + i, or with HAS_POSITION_IDS the position in places, 0 if out of range. INTERLEAVED: pairs are adjacent;

@@ -3,8 +3,8 @@
 // MASKED 1: bool mask; a key is visible if its mask element is MASK_VISIBLE; otherwise its score is MASKED_SCORE. 2: additive mask.
 // HAS_KV_LENGTHS: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0,
 // otherwise NaN.
-// SPLIT_KEYS: split-K into chunks of p.stretch keys, merged by attention_combine. MERGES_SPLITS: the last workgroup of a row tile to finish
-// merges them.
+// SPLIT_KEYS: split-K into chunks of p.split_size keys, merged by attention_combine. MERGES_SPLITS: the last workgroup of a row tile to
+// finish merges them.
 // VEC4, Y_VEC4: heads are aligned vec4s. VEC8: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
 // INT8: int8 K and V with a scale per cache row and head; no mask. SCALE_FIRST: softcap, or a scale that is negative or too small to put
 // the running maximum in unscaled units.

@@ -1,5 +1,5 @@
 // Dense rows of whole vec4s in registers: GROUP_THREADS invocations per row, ITEMS_PER_THREAD vec4s per invocation, THREAD_GROUPS rows per
-// workgroup. Include it after include/tensor.glsl and the parameter block `p` with rows, quads (vec4s per row), x_offset and y_offset.
+// workgroup. Include it after include/tensor.glsl and the parameter block `p` with rows, vec4_per_row, x_offset and y_offset.
 layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/grid.glsl"
 #include "include/thread_group.glsl"

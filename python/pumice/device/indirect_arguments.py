@@ -68,8 +68,9 @@ def _find_owner(blocks: list[tuple[bool, str]]) -> str | None:
 
 
 def needs_resolution(indirect_names: frozenset[str], arguments_dict: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether any argument has to pass through `resolve_arguments`. given: the arguments in a dict, or an invalid value, which the
-    call rejects.
+    """Return whether any argument has to pass through `resolve_arguments`.
+
+    arguments_dict: a dict of the arguments, or an invalid value that the call rejects.
     """
     if type(arguments.get("threads")) is str or not indirect_names.isdisjoint(arguments):
         return True

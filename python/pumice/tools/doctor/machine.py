@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 _PROBE_TIMEOUT_SECONDS = 60
 _PROBE_SCRIPT = """
 import json, pumice
-found, told = pumice.devices(), {"devices": [], "choice": "", "error": ""}
+found, state = pumice.devices(), {"devices": [], "choice": "", "error": ""}
 for one in found:
-    told["devices"].append({"name": one.name, "kind": one.kind, "driver": f"{one.driver} {one.driver_info}".strip()})
-told["hidden"] = found.note
+    state["devices"].append({"name": one.name, "kind": one.kind, "driver": f"{one.driver} {one.driver_info}".strip()})
+state["hidden"] = found.note
 try:
     with pumice.Context() as context:
-        told["choice"] = f"{context.info.name}: {context.choice}"
+        state["choice"] = f"{context.info.name}: {context.choice}"
 except pumice.Error as error:
-    told["error"] = str(error)
-print("\\n" + json.dumps(told))
+    state["error"] = str(error)
+print("\\n" + json.dumps(state))
 """
 
 
