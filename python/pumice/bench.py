@@ -33,7 +33,7 @@ class Timing(NamedTuple):
     runs: int
 
 
-def time_model(
+def measure(
     model: Model,
     arrays: Sequence[Array],
     runs: int,

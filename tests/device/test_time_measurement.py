@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node
-from pumice.bench import FirstResult, Timing, time_model
+from pumice.bench import FirstResult, Timing, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = """layout(binding = 0) buffer Y {{ float y[]; }};
@@ -115,7 +115,7 @@ def test_a_models_first_run_is_measured_separately(context: pumice.Context) -> N
             nonlocal calls
             calls = done
 
-        timing = time_model(loaded, (x,), 5, count, warm_up=1)
+        timing = measure(loaded, (x,), 5, count, warm_up=1)
         assert (calls, timing.runs) == (5, 5)
         assert 0 < timing.min_seconds <= timing.median_seconds <= timing.p99_seconds < 60
         assert 0 <= timing.device_seconds < 60

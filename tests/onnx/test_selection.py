@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, results_of, value
-from pumice.bench import time_model
+from pumice.bench import measure
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Array = np.ndarray[Any, Any]
@@ -84,7 +84,7 @@ def test_more_boxes_than_one_dispatch_may_walk(context: pumice.Context) -> None:
     loaded = pumice.load(suppression(["most", "overlap"], constants), context)
     result = loaded(boxes, scores)
     np.testing.assert_array_equal(result[:, 2], np.argsort(-scores[0, 0]))
-    assert time_model(loaded, [boxes, scores], 1).device_seconds > 0
+    assert measure(loaded, [boxes, scores], 1).device_seconds > 0
 
 
 def test_boxes_and_scores_that_do_not_fit_are_rejected(context: pumice.Context) -> None:

@@ -248,14 +248,14 @@ def _print_output(name: str, array: Array, file: str | None, labels: list[str]) 
 
 def _bench(arguments: argparse.Namespace) -> int:
     from ..base.progress import Progress
-    from ..bench import measure_first_results, time_model
+    from ..bench import measure, measure_first_results
 
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # read by the --cold processes
     with load_model(arguments) as model:
         arrays, generated_inputs = model_inputs(model, arguments)
         with append_generated_sizes(generated_inputs), Progress("runs", not arguments.json) as progress:
-            timing = time_model(model, arrays, arguments.runs, progress)
+            timing = measure(model, arrays, arguments.runs, progress)
         node_profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
         fresh_processes = (
             measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
