@@ -16,7 +16,7 @@ import pumice
 from onnx_models import model, node, value
 from process import python
 from pumice.base.errors import InputError, binding_error, graph_error, truncate_middle, unsupported_error
-from pumice.model import model_values as model_values
+from pumice.model import model_values
 
 LONG = 16 << 10  # maximum characters of a message, including the note about the omitted part
 

@@ -239,7 +239,7 @@ def cache_names_by_layer(patterns: tuple[str, ...], known_names: set[str]) -> li
     """Return the known cache names of each layer, from layer 0 on."""
     layers = []
     for layer in range(_MAX_LAYERS):
-        names = tuple(get_pattern.replace("%d", str(layer)) for get_pattern in patterns)
+        names = tuple(pattern.replace("%d", str(layer)) for pattern in patterns)
         if known_names.isdisjoint(names):
             break
         layers.append(names)

@@ -14,8 +14,7 @@ from .elementwise import gelu
 from .gemm_conv import contract, integer_contract, subtract_zero_point, sum_axes
 from .math_functions import apply_function
 from .normalization import inverse_deviation, normalize
-from .registry import RULES, Call, Unproved, rule
-from .registry import call_operator as call_operator
+from .registry import RULES, Call, Unproved, call_operator, rule
 
 DOMAIN = "com.microsoft"
 

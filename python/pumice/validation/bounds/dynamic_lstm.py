@@ -9,8 +9,7 @@ import numpy as np
 from .bounded import Bounded
 from .gemm_conv import integer_contract, subtract_zero_point
 from .recurrent import RecurrentNode, recurrent_outputs
-from .registry import Call, Unproved, rule
-from .registry import call_operator as call_operator
+from .registry import Call, Unproved, call_operator, rule
 
 _W_SCALE, _R_SCALE = 8, 10  # input indices; each zero point follows its scale
 

@@ -11,8 +11,7 @@ from ...base.element_types import Array
 from .bounded import Bounded, round_to_storage
 from .gemm_conv import nan_to_unknown, sum_axes, sum_axes_error
 from .math_functions import apply_function
-from .registry import Call, Unproved, rule
-from .registry import call_operator as call_operator
+from .registry import Call, Unproved, call_operator, rule
 
 
 def _keep_in_kernel(call: Call, x: Bounded) -> Bounded:

@@ -172,7 +172,7 @@ def _lp_pool(call: Call) -> list[Any]:
 def power_of_magnitude(call: Call, x: Bounded, p: float) -> Bounded:
     """Return |x|^p."""
     m = call.arithmetic()
-    from .registry import call_operator as call_operator
+    from .registry import call_operator
 
     return (
         m.mul(x, x) if p == 2 else m.wrap(*_value_and_error(call_operator("Pow", [m.abs(x), m.wrap(p)], like=call)[0]))
@@ -182,7 +182,7 @@ def power_of_magnitude(call: Call, x: Bounded, p: float) -> Bounded:
 def nth_root(call: Call, x: Bounded, p: float) -> Bounded:
     """Return the p-th root of sums of powers."""
     m = call.arithmetic()
-    from .registry import call_operator as call_operator
+    from .registry import call_operator
 
     if p == 2:
         return apply_function("sqrt", x, m)

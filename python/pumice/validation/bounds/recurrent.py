@@ -12,8 +12,7 @@ from .data_movement import concat
 from .float_types import COVERAGE_FACTOR, ProgramTypes
 from .gemm_conv import contract
 from .math_functions import apply_function
-from .registry import Call, Unproved, rule
-from .registry import call_operator as call_operator
+from .registry import Call, Unproved, call_operator, rule
 
 Activation = Callable[[Bounded], Bounded]
 _DEFAULT_ACTIVATIONS: dict[str, list[str]] = {
