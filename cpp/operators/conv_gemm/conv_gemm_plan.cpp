@@ -210,23 +210,23 @@ std::vector<ConvGemmPlan> possible_plans(const LowerContext& node, const ConvGem
   const auto [y_vectors, vectors] = vec4_macros(node, c, false);
   const auto y_elements = vec4_macros(node, c, true).y;
   if (pools(c)) {
-    for (const PatchTiling& candidate : list_patch_tilings(node, c)) plans.push_back(patch_plan(candidate, c, vectors));
+    for (const PatchTiling& tiling : list_patch_tilings(node, c)) plans.push_back(patch_plan(tiling, c, vectors));
     return plans;
   }
   if (c.order == WeightOrder::col_major) return {gemv_col_major_plan(node, pixels, y_elements, k)};
   if (c.order == WeightOrder::fragments) {
-    for (const MmaTiling& candidate : list_mma_tilings(node, pixels))
-      plans.push_back(c.is_gemm ? gemm_mma_plan(node, c, candidate, y_vectors) : conv_mma_plan(node, c, candidate, y_vectors));
+    for (const MmaTiling& tiling : list_mma_tilings(node, pixels))
+      plans.push_back(c.is_gemm ? gemm_mma_plan(node, c, tiling, y_vectors) : conv_mma_plan(node, c, tiling, y_vectors));
     if (const auto large = in_place_tiling(node, pixels, c.weights.channels_out, k); large && c.is_gemm)
       plans.push_back(gemm_mma_plan(node, c, *large, y_vectors));
     return plans;
   }
   if (c.order == WeightOrder::split_fp16) {
-    for (const MmaTiling& candidate : list_split_fp16_tilings(node)) plans.push_back(split_fp16_plan(node, c, candidate, y_vectors));
+    for (const MmaTiling& tiling : list_split_fp16_tilings(node)) plans.push_back(split_fp16_plan(node, c, tiling, y_vectors));
     return plans;
   }
-  for (const HaloTiling& candidate : list_halo_tilings(node, c)) plans.push_back(conv_halo_plan(node, candidate, c, y_vectors));
-  for (const MmaTiling& candidate : list_conv_mma_tilings(node, c, pixels)) plans.push_back(conv_mma_plan(node, c, candidate, y_vectors));
+  for (const HaloTiling& tiling : list_halo_tilings(node, c)) plans.push_back(conv_halo_plan(node, tiling, c, y_vectors));
+  for (const MmaTiling& tiling : list_conv_mma_tilings(node, c, pixels)) plans.push_back(conv_mma_plan(node, c, tiling, y_vectors));
   if (node.prefers_cpu_kernels()) {
     const bool has_strides = c.order == WeightOrder::strides;
     if (has_strides || pixels <= kMaxVariantCpuRows) plans.push_back(gemv_cpu_plan(node, c, pixels, vectors, k));
@@ -235,14 +235,12 @@ std::vector<ConvGemmPlan> possible_plans(const LowerContext& node, const ConvGem
     return plans;
   }
   if (!c.integers) {
-    for (const GemvTiling& candidate : list_gemv_tilings(node, c, pixels)) plans.push_back(gemv_plan(candidate, y_elements, k));
-    for (const CoopmatTiling& candidate : list_coopmat_tilings(node, c, pixels))
-      plans.push_back(coopmat_plan(node, candidate, y_vectors, k));
+    for (const GemvTiling& tiling : list_gemv_tilings(node, c, pixels)) plans.push_back(gemv_plan(tiling, y_elements, k));
+    for (const CoopmatTiling& tiling : list_coopmat_tilings(node, c, pixels)) plans.push_back(coopmat_plan(node, tiling, y_vectors, k));
   }
-  for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c))
-    plans.push_back(few_channels_plan(node, candidate, c, y_vectors));
-  for (const PatchTiling& candidate : list_patch_tilings(node, c)) plans.push_back(patch_plan(candidate, c, vectors));
-  for (const Tiling& candidate : list_tilings(node, pixels, c.weights.channels_out, k)) plans.push_back(tiled_plan(candidate, vectors, k));
+  for (const FewChannelsTiling& tiling : list_few_channels_tilings(node, c)) plans.push_back(few_channels_plan(node, tiling, c, y_vectors));
+  for (const PatchTiling& tiling : list_patch_tilings(node, c)) plans.push_back(patch_plan(tiling, c, vectors));
+  for (const Tiling& tiling : list_tilings(node, pixels, c.weights.channels_out, k)) plans.push_back(tiled_plan(tiling, vectors, k));
   return plans;
 }
 

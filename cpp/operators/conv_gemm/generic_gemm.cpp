@@ -70,10 +70,9 @@ void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc&
   const DType storage = is_operator_float(y.dtype)
                             ? mixed_precision_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage
                             : y.dtype;
-  const GlslElement element_glsl = glsl_element(node, y.dtype, storage);
-  Macros macros = {
-      {"TYPE", element_glsl.type}, {"STORE(i, v)", element_glsl.store}, {"NUMBER(w)", element_glsl.number}, {"ADDS", c ? "1" : "0"}};
-  macros.emplace_back("Y_ELEMENT", element_glsl.element);
+  const GlslElement y_glsl = glsl_element(node, y.dtype, storage);
+  Macros macros = {{"TYPE", y_glsl.type}, {"STORE(i, v)", y_glsl.store}, {"NUMBER(w)", y_glsl.number}};
+  macros.insert(macros.end(), {{"ADDS", c ? "1" : "0"}, {"Y_ELEMENT", y_glsl.element}});
   for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c_dtype)}) {
     const GlslElement element = glsl_element(node, dtype, storage);
     macros.emplace_back(std::string(array) + "_ELEMENT", element.element);

@@ -252,9 +252,7 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});
   const int64_t scale = elements_per_load(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
   PadAxis& inner = axes.back();
-  inner.size /= scale;
-  inner.x_size /= scale;
-  inner.before /= scale;
+  inner.size /= scale, inner.x_size /= scale, inner.before /= scale;
   for (size_t i = 0; i + 1 < rank; ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
   const int64_t per_store = elements_per_store(axes, element_bits);
   inner.size /= per_store;

@@ -31,10 +31,8 @@ void lower_random(LowerContext& node) {
   const DType stored = kind == RandomKind::mask ? node.input(1).dtype : is_real_valued ? y.dtype : DType::float32;
   StepBuilder step(node.kernel("random.comp", stored, macros));
   const Operand y_dense = dense_output(node, 0);
-  step.bind("state", dense_input(node, 0))
-      .bind("y", y_dense)
-      .set("elements", y.elements())
-      .set("stream", node.attributes->integer("stream"));
+  step.bind("state", dense_input(node, 0)).bind("y", y_dense);
+  step.set("elements", y.elements()).set("stream", node.attributes->integer("stream"));
   if (kind == RandomKind::mask) step.bind("x", dense_input(node, 1));
   if (kind == RandomKind::state) step.bind("number", node.in(1));
   if (has_key) {
