@@ -56,22 +56,22 @@ struct KernelDescription {
   }
 };
 
-Number parse_number(const std::string& text, const SizeVariables& sizes) {
+Number evaluate_number(const std::string& text, const SizeVariables& sizes) {
   if (!text.starts_with(kRealPrefix)) return sizes.integer(text);
   const std::string real = text.substr(kRealPrefix.size());
-  if (const auto literal = pumice::parse_number(std::string_view(real))) return *literal;
+  if (const auto literal = parse_number(real)) return *literal;
   return sizes.real(real);
 }
 
 // "[a;b]" is a list, "a" a scalar.
-Numbers parse_numbers(const std::string& text, const SizeVariables& sizes) {
+Numbers evaluate_numbers(const std::string& text, const SizeVariables& sizes) {
   Numbers result;
   if (!text.starts_with('[')) {
-    result.values.push_back(parse_number(text, sizes));
+    result.values.push_back(evaluate_number(text, sizes));
     return result;
   }
   for (const std::string& item : split_rule(std::string_view(text).substr(1, text.size() - 2)))
-    result.values.push_back(parse_number(item, sizes));
+    result.values.push_back(evaluate_number(item, sizes));
   result.shape = {static_cast<uint32_t>(result.values.size())};
   return result;
 }
@@ -91,10 +91,10 @@ class UserKernelLowering {
 
   void run() {
     collect_sizes();
-    for (const auto& [name, text] : description_.constants) spec_.emplace_back(name, parse_number(text, sizes_));
+    for (const auto& [name, text] : description_.constants) spec_.emplace_back(name, evaluate_number(text, sizes_));
     const auto plain = kernel_->variant(Storage::fp32, description_.macros);
     for (const auto& [name, text] : description_.numbers)
-      if (plain->interface().find_spec_constant(name)) spec_.emplace_back(name, parse_number(text, sizes_));
+      if (plain->interface().find_spec_constant(name)) spec_.emplace_back(name, evaluate_number(text, sizes_));
     std::ranges::sort(spec_, {}, [](const auto& entry) { return entry.first; });
     const auto build = kernel_->variant(Storage::fp32, description_.macros, spec_);
     add_tensors(*build);
@@ -180,7 +180,7 @@ class UserKernelLowering {
 
   void add_numbers(const Interface& interface) {
     for (const auto& [name, text] : description_.numbers)
-      if (interface.find_push_constant(name)) arguments_.emplace_back(name, parse_numbers(text, sizes_));
+      if (interface.find_push_constant(name)) arguments_.emplace_back(name, evaluate_numbers(text, sizes_));
     for (auto& [name, value] : defaults_) {
       const bool is_set = std::ranges::any_of(arguments_, [&](const auto& entry) { return entry.first == name; });
       if (!is_set && interface.find_push_constant(name)) arguments_.emplace_back(name, std::move(value));
