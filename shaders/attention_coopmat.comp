@@ -125,12 +125,12 @@ void multiply_values(uint tile_offset) {
   coopMatLoad(factors, score_tiles, tile_offset + FACTOR_OFFSET, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
   [[unroll]] for (uint j = 0u; j < V_FRAGMENTS; ++j) sums[j] = sums[j] * factors;
   [[unroll]] for (uint step = 0u; step < kMatrices; ++step) {
-    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
-    coopMatLoad(weights, score_tiles, tile_offset + step * 2u, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> probabilities;
+    coopMatLoad(probabilities, score_tiles, tile_offset + step * 2u, SCORE_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
     [[unroll]] for (uint j = 0u; j < V_FRAGMENTS; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
       coopMatLoad(values, staged, step * 16u * V_ROW_STRIDE + j * 2u, V_ROW_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-      sums[j] = coopMatMulAdd(weights, values, sums[j]);
+      sums[j] = coopMatMulAdd(probabilities, values, sums[j]);
     }
   }
 }

@@ -282,12 +282,12 @@ void update_softmax(uint s) {
 
 void multiply_values(uint stage) {
   FOR(step, KEY_FRAGMENTS) {
-    MATRIX_A(weights[QUERY_TILES]);
-    FOR(s, QUERY_TILES) FOR(i, 8u) weights[s][i] = TO_OPERAND(scores[(s * KEY_FRAGMENTS + step) * 8u + i]);
+    MATRIX_A(probabilities[QUERY_TILES]);
+    FOR(s, QUERY_TILES) FOR(i, 8u) probabilities[s][i] = TO_OPERAND(scores[(s * KEY_FRAGMENTS + step) * 8u + i]);
     FOR(j, V_FRAGMENTS) {
       MATRIX_B(values);
       LOAD_VALUES(values, stage + step * 16u * V_ROW_STRIDE + j * 2u, V_ROW_STRIDE);
-      FOR(s, QUERY_TILES) MMA(weights[s], values, sums[s * V_FRAGMENTS + j]);
+      FOR(s, QUERY_TILES) MMA(probabilities[s], values, sums[s * V_FRAGMENTS + j]);
     }
   }
 }
