@@ -121,11 +121,12 @@ def packed(name: str, codes: Array, dtype: str, bits: int) -> onnx.TensorProto:
 def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, given: str) -> None:
     """A reversed sequence starts in the first step too: the scale of a step covers all sequences.
 
-    ONNX Runtime quantises the states of a step in groups, so some of its codes differ.
+    ONNX Runtime quantises the states of a step in groups, so some of its codes differ. The weights have 7 bits: without VNNI its AVX2
+    kernels add pairs of 8-bit products in int16, which saturates.
     """
     names, count, draw = given.split(), 2 if direction == "bidirectional" else 1, np.random.default_rng(2)
     constants: dict[str, Any] = {
-        name: draw.integers(-128, 128, (count, rows, 4 * HIDDEN)).astype(np.int8)
+        name: draw.integers(-64, 65, (count, rows, 4 * HIDDEN)).astype(np.int8)
         for name, rows in (("W", SIZE), ("R", HIDDEN))
     }
     constants |= {"B": random(count, 8 * HIDDEN), "lengths": np.array([4, 2, 3], np.int32)}
