@@ -217,16 +217,19 @@ OPTIONS = ("", "B", "B lengths", "B h c", "B lengths h c P")
 @pytest.mark.parametrize("given", OPTIONS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, given: str) -> None:
-    """Weights are signed per tensor or unsigned per column. Few cells differ by a code between the two runtimes."""
+    """Weights are signed per tensor or unsigned per column. Few cells differ by a code between the two runtimes.
+
+    Weights have 7 bits: without VNNI, ONNX Runtime's AVX2 kernels add pairs of 8-bit products in int16, which saturates.
+    """
     names, count = given.split(), 2 if direction == "bidirectional" else 1
     x = random(STEPS, BATCH, SIZE)
     draw = np.random.default_rng(2)
     for dtype, columns in (("int8", 1), ("uint8", 4 * HIDDEN)):
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        codes = [draw.integers(low, high + 1, (count, rows, 4 * HIDDEN)).astype(dtype) for rows in (SIZE, HIDDEN)]
+        zero = 0 if dtype == "int8" else 128
+        codes = [(zero + draw.integers(-64, 65, (count, rows, 4 * HIDDEN))).astype(dtype) for rows in (SIZE, HIDDEN)]
         terms = [count] if columns == 1 else [count, columns]
         scales = [draw.uniform(0.005, 0.01, terms).astype("float32") for _ in range(2)]
-        zeros = [np.full(terms, 0 if dtype == "int8" else 128, dtype) for _ in range(2)]
+        zeros = [np.full(terms, zero, dtype) for _ in range(2)]
         constants = {
             "W": codes[0],
             "R": codes[1],
