@@ -8,8 +8,9 @@ docs/drivers.md; with `--only none` it runs nothing.
 
 The drivers are the installed lavapipe at three vector widths (subgroups of 4, 8 and 16), the newer lavapipe of the distribution's
 backports, SwiftShader from the Chromium package, and the colon-separated manifests in PUMICE_TEST_DRIVERS. Packages are downloaded to
-build/drivers and unpacked there; nothing is installed. A missing driver is reported with the reason. Reports are kept in
-build/drivers/reports, one folder per driver, until the next run without `--rest`.
+build/drivers and unpacked there; nothing is installed. A missing driver is reported with the reason. Results are kept in
+build/drivers/reports, one folder per driver, until the next run without `--rest`. They are written test by test, so that an interrupted
+run can be resumed.
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ import re
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from skip_done_tests import Case, case_of
+from resumable_run import Case, case_of
 from tested_commit import commit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,7 +187,8 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
     (driver.reports / "done.json").write_text(
         json.dumps([case for case, result in done.results.items() if result != "failed"])
     )
-    report = driver.reports / f"{len(list(driver.reports.glob('*.xml'))):03}.xml"
+    report = driver.reports / f"{len(list(driver.reports.glob('*.jsonl'))):03}.jsonl"
+    report.touch()
     report.with_suffix(".json").write_text(json.dumps({"device": device, "run": f"{date.today()} {commit()}"}))
     print(f"==> {driver.name}: {device}", flush=True)
     words = [
@@ -195,7 +196,7 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
         "-m",
         "pytest",
         "-p",
-        "skip_done_tests",
+        "resumable_run",
         "-n",
         "2",
         "--dist",
@@ -205,10 +206,9 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
         "fE",
     ]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    chosen = {"PYTHONPATH": path, "PUMICE_TESTS_DONE": str(driver.reports / "done.json")}
-    status = subprocess.run(
-        [*words, f"--junitxml={report}", *arguments], cwd=ROOT, env=driver.environment | chosen, check=False
-    ).returncode
+    files = {"PUMICE_TESTS_DONE": str(driver.reports / "done.json"), "PUMICE_TEST_RESULTS": str(report)}
+    environment = {**driver.environment, "PYTHONPATH": path, **files}
+    status = subprocess.run([*words, *arguments], cwd=ROOT, env=environment, check=False).returncode
     return 0 if status == NO_TESTS and is_rest else status
 
 
@@ -216,7 +216,7 @@ def outcome(reports: Path) -> Outcome:
     """Combine the reports in a folder."""
     results: dict[Case, str] = {}
     facts = []
-    for report in sorted(reports.glob("*.xml")):
+    for report in sorted(reports.glob("*.jsonl")):
         facts.append(json.loads(report.with_suffix(".json").read_text()))
         results.update(results_of(report))
     ran = {module for module, _ in results}
@@ -226,12 +226,11 @@ def outcome(reports: Path) -> Outcome:
 
 
 def results_of(report: Path) -> Iterator[tuple[Case, str]]:
-    """Yield each case of a pytest report and its result."""
-    for case in ElementTree.parse(report).iter("testcase"):
-        skipped = case.find("skipped")
-        went_wrong = any(case.find(kind) is not None for kind in ("failure", "error"))
-        result = "failed" if went_wrong else "passed" if skipped is None else skipped.get("message", "")
-        yield (case.get("classname", ""), case.get("name", "")), result
+    """Yield each case of a report and its result. A line cut short by a killed run is left out."""
+    for line in report.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            module, name, result = json.loads(line)
+            yield (module, name), result
 
 
 def collected() -> set[Case]:
@@ -290,7 +289,7 @@ def main(arguments: list[str]) -> int:
     absent: list[str] = []
     known = list(drivers(absent))
     statuses = [run(one, others, chosen.rest) for one in known if chosen.only in one.name]
-    outcomes = {one.name: outcome(one.reports) for one in known if any(one.reports.glob("*.xml"))}
+    outcomes = {one.name: outcome(one.reports) for one in known if any(one.reports.glob("*.jsonl"))}
     for name, one in outcomes.items():
         print(f"{name}: {one.count('passed')} passed, {one.count('failed')} failed, {one.skips.total()} skipped")
     for line in absent:

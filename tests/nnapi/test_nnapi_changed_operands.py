@@ -18,7 +18,7 @@ from test_nnapi_unknown_shapes import CALLS
 
 import pumice
 from nnapi_error_sources import ANY, SOURCES, OperationError, operation_errors, texts
-from nnapi_invalid_cases import Array, Case, ConstantOperand, InputOperand, error_of_case
+from nnapi_invalid_cases import Array, Case, Constant, Input, error_of_case
 from nnapi_operations import Quantized
 
 
@@ -45,24 +45,24 @@ def changes(one: Any) -> Iterator[Any]:
     if isinstance(one, Quantized):
         yield from (one._replace(zero_point=one.zero_point + 1), one._replace(scale=one.scale * 2), one.array)
         for array in changed_arrays(one.array):
-            yield one._replace(array=array) if array.size else ConstantOperand(array, one.scale, one.zero_point)
+            yield one._replace(array=array) if array.size else Constant(array, one.scale, one.zero_point)
     elif isinstance(one, np.ndarray):
         yield one.astype("float64")
-        yield from (array if array.size else ConstantOperand(array) for array in changed_arrays(one))
+        yield from (array if array.size else Constant(array) for array in changed_arrays(one))
     elif isinstance(one, bool):
-        yield from (not one, int(one), np.array([one]), InputOperand("bool", []))
+        yield from (not one, int(one), np.array([one]), Input("bool", []))
     elif isinstance(one, int):
-        yield from (-1, 0, 99, 1.0, [one], InputOperand("int32", []))
+        yield from (-1, 0, 99, 1.0, [one], Input("int32", []))
     elif isinstance(one, float):
-        yield from (-1.0, 0.0, float("nan"), 1, InputOperand("float32", []))
+        yield from (-1.0, 0.0, float("nan"), 1, Input("float32", []))
     elif isinstance(one, list):
         yield from changed_integers(np.array(one, "int32"))
         yield from (
             one[:-1],
             [*one, *one[-1:]],
             [one],
-            InputOperand("int32", list(np.shape(one))),
-            InputOperand("int32", [9]),
+            Input("int32", list(np.shape(one))),
+            Input("int32", [9]),
         )
     if one is not None:
         yield None

@@ -10,7 +10,7 @@ import pytest
 from test_nnapi_unknown_shapes import CALLS
 
 import pumice
-from nnapi_invalid_cases import Array, Case, ConstantOperand, InputOperand, error_of_case, rule_and_message
+from nnapi_invalid_cases import Array, Case, Constant, Input, error_of_case, rule_and_message
 from nnapi_operations import Quantized
 
 
@@ -21,7 +21,7 @@ def case(op: str, changes: dict[int, Any], text: str, *, call: int = 0) -> Case:
     return Case(op, tuple(operands), given.declared, text)
 
 
-def lstm_of_both(changes: dict[int, Any], text: str) -> Case:
+def bi_lstm(changes: dict[int, Any], text: str) -> Case:
     return case("BIDIRECTIONAL_SEQUENCE_LSTM", changes, text)
 
 
@@ -33,10 +33,10 @@ def whole(*values: int) -> Array:
     return np.array(values, "int32")
 
 
-TURNED = ConstantOperand(np.array([[0, 0, 4, 4], [3, 0, 1, 4]], "float32"))
-FAR = ConstantOperand(np.array([[0, 0, 4, 4], [0, 0, 9, 9]], "float32"))
-SCALAR = InputOperand("float32", [])
-SIGNED, IMAGE = ConstantOperand(zeros(5, 3, 2, 3, dtype="int8"), [1.0] * 3, None, 3), zeros(2, 6, 4, 3, dtype="uint8")
+TURNED = Constant(np.array([[0, 0, 4, 4], [3, 0, 1, 4]], "float32"))
+FAR = Constant(np.array([[0, 0, 4, 4], [0, 0, 9, 9]], "float32"))
+SCALAR = Input("float32", [])
+SIGNED, IMAGE = Constant(zeros(5, 3, 2, 3, dtype="int8"), [1.0] * 3, None, 3), zeros(2, 6, 4, 3, dtype="uint8")
 Q = Quantized(IMAGE, 0.125, 128)
 BIAS = zeros(5, dtype="int32")
 HALF = zeros(2, 4, dtype="float16")
@@ -44,7 +44,7 @@ EIGHTHS = Quantized(zeros(2, 4, dtype="uint16"), 0.125, 0)
 AUX = {39: zeros(2, 5, 3)}
 WEIGHTS = {k: zeros(4, 3) for k in range(40, 44)}
 BACKWARD = {k: zeros(4, 3) for k in range(44, 48)}
-ANY = InputOperand("float32", None)
+ANY = Input("float32", None)
 
 # Common to all operations.
 SHARED = [
@@ -56,12 +56,12 @@ SHARED = [
     ),
     Case(
         "RELU",
-        (ConstantOperand(zeros(2, 3, dtype="uint8"), [1.0] * 3, None, 1),),
+        (Constant(zeros(2, 3, dtype="uint8"), [1.0] * 3, None, 1),),
         {},
         r"operand 0, 'x': one scale expected; given 3 scales on axis 1",
     ),
     Case("SOFTMAX", (zeros(2), SCALAR), {}, "with operand 1, 'beta', that is no constant"),
-    Case("EXPAND_DIMS", (zeros(2), InputOperand("int32", [])), {}, "with operand 1, 'axis', that is no constant"),
+    Case("EXPAND_DIMS", (zeros(2), Input("int32", [])), {}, "with operand 1, 'axis', that is no constant"),
     Case(
         "DENSIFY",
         (zeros(24), [0, 1, 2, 4, 5, 3], [0, 1, 2], [0] * 6, [1, 1, 1, 2, 3, 4], *[None] * 12),
@@ -98,25 +98,17 @@ PLAIN = [
         {2: [0, -5, 4]},
         "operand 6, .*: a range of one element expected on axis 0, which goes; given one of 0",
     ),
-    case(
-        "GATHER",
-        {2: ConstantOperand(whole(0, 3))},
-        "operand 2, 'indices': indices from 0 on, below 3, expected; given 3",
-    ),
-    case(
-        "GATHER",
-        {2: ConstantOperand(whole(-1))},
-        "operand 2, 'indices': indices from 0 on, below 3, expected; given -1",
-    ),
+    case("GATHER", {2: Constant(whole(0, 3))}, "operand 2, 'indices': indices from 0 on, below 3, expected; given 3"),
+    case("GATHER", {2: Constant(whole(-1))}, "operand 2, 'indices': indices from 0 on, below 3, expected; given -1"),
     Case(
         "GATHER",
-        (InputOperand("float32", [0, 2]), 0, ConstantOperand(whole(-1))),
+        (Input("float32", [0, 2]), 0, Constant(whole(-1))),
         {},
         "operand 2, .* below the size of axis 0, expected; given -1",
     ),
     case(
         "EMBEDDING_LOOKUP",
-        {0: ConstantOperand(whole(2))},
+        {0: Constant(whole(2))},
         "operand 0, 'lookups': indices from 0 on, below 2, expected; given 2",
     ),
     case(
@@ -133,33 +125,28 @@ PLAIN = [
     case("CHANNEL_SHUFFLE", {1: 0}, "operand 1, 'groups': a number above 0 expected; given 0"),
     case(
         "SPACE_TO_BATCH_ND",
-        {1: InputOperand("int32", [3])},
+        {1: Input("int32", [3])},
         "operand 1, .*: 2 numbers above 0 expected, the block's height and width; given 3",
     ),
-    case("REVERSE", {1: InputOperand("int32", [2])}, "operand 1, 'axis': 1 axis expected; given 2"),
+    case("REVERSE", {1: Input("int32", [2])}, "operand 1, 'axis': 1 axis expected; given 2"),
 ]
 PRODUCTS = [
     Case(
         "FULLY_CONNECTED",
-        (zeros(2, 3), InputOperand("float32", [0, 3]), zeros(1, 5), 0),
+        (zeros(2, 3), Input("float32", [0, 3]), zeros(1, 5), 0),
         {},
         r"operand 2, 'bias': a rank of 1 expected; given \[1, 5\]",
     ),
+    case("CONV_2D", {2: Constant(BIAS, 0.03125, 1)}, "operand 2, 'bias': a zero point of 0 expected; given 1", call=1),
     case(
         "CONV_2D",
-        {2: ConstantOperand(BIAS, 0.03125, 1)},
-        "operand 2, 'bias': a zero point of 0 expected; given 1",
-        call=1,
-    ),
-    case(
-        "CONV_2D",
-        {2: ConstantOperand(BIAS, [0.03125] * 5, None, 0)},
+        {2: Constant(BIAS, [0.03125] * 5, None, 0)},
         "operand 2, 'bias': 1 scales expected, as operand 1; given 5",
         call=1,
     ),
     case(
         "CONV_2D",
-        {2: ConstantOperand(BIAS, 0.5)},
+        {2: Constant(BIAS, 0.5)},
         "operand 2, 'bias': a scale of 0.03125 expected, the product .*; given 0.5",
         call=1,
     ),
@@ -182,12 +169,12 @@ PRODUCTS = [
     ),
     case(
         "TRANSPOSE_CONV_2D",
-        {0: ConstantOperand(zeros(2, 0, 4, 3))},
+        {0: Constant(zeros(2, 0, 4, 3))},
         r"operand 0, 'x': N1.7: sizes above 0 expected behind the batch; given \[2, 0, 4, 3\]",
     ),
     case(
         "TRANSPOSE_CONV_2D",
-        {1: ConstantOperand(zeros(5, 3, 0, 3))},
+        {1: Constant(zeros(5, 3, 0, 3))},
         r"operand 1, 'filter': N1.7: sizes above 0 expected; given \[5, 3, 0, 3\]",
     ),
     *(
@@ -204,7 +191,7 @@ PRODUCTS = [
     ),
     Case(
         "TRANSPOSE_CONV_2D",
-        (zeros(2, 6, 4, 3), zeros(5, 3, 2, 3), zeros(5), InputOperand("int32", [4]), 1, 2, 2, 0, False),
+        (zeros(2, 6, 4, 3), zeros(5, 3, 2, 3), zeros(5), Input("int32", [4]), 1, 2, 2, 0, False),
         {},
         "with operand 3, .*, that is no constant",
     ),
@@ -255,23 +242,23 @@ CELLS = [
         {k: zeros(4, 5) for k in range(5, 9)} | {18: zeros(2, 5)},
         "operand 8, .*: NL1: 4 elements expected on axis 1, as operand 4, ",
     ),
-    lstm_of_both(
+    bi_lstm(
         AUX | WEIGHTS | BACKWARD | {41: None}, "operand 41, .*: N6.4: weights of all gates expected beside operand 43"
     ),
-    lstm_of_both(AUX | {44: zeros(4, 3)}, "operand 44, .*: N6.4: none expected beside operand 47"),
-    lstm_of_both(AUX | WEIGHTS, "operand 47, .*: N6.4: weights of both directions expected, or of none"),
-    lstm_of_both(WEIGHTS | BACKWARD, "operand 39, .*: N6.4: an input for its weights expected; it is left out"),
-    lstm_of_both({18: None, 22: None, 29: None}, "operand 18, .*: N6.5: it has to be given as operand 1, .* is"),
-    lstm_of_both({28: zeros(4)}, "operand 28, .*: N6.5: it has to be left out as operand 11, .* is"),
-    lstm_of_both({39: zeros(5, 3)}, r"operand 39, .*: a rank of 3 expected; given \[5, 3\]"),
-    lstm_of_both({39: zeros(2, 6, 3)}, "operand 39, .*: N6.4: 5 elements expected on axis 1, as operand 0, "),
-    lstm_of_both({39: zeros(2, 5, 4)}, "operand 21, .*: N6.4: 4 elements expected on axis 1, as operand 39, "),
-    lstm_of_both(AUX | WEIGHTS | BACKWARD | {40: zeros(4)}, r"operand 40, .*: a rank of 2 expected; given \[4\]"),
-    lstm_of_both(
+    bi_lstm(AUX | {44: zeros(4, 3)}, "operand 44, .*: N6.4: none expected beside operand 47"),
+    bi_lstm(AUX | WEIGHTS, "operand 47, .*: N6.4: weights of both directions expected, or of none"),
+    bi_lstm(WEIGHTS | BACKWARD, "operand 39, .*: N6.4: an input for its weights expected; it is left out"),
+    bi_lstm({18: None, 22: None, 29: None}, "operand 18, .*: N6.5: it has to be given as operand 1, .* is"),
+    bi_lstm({28: zeros(4)}, "operand 28, .*: N6.5: it has to be left out as operand 11, .* is"),
+    bi_lstm({39: zeros(5, 3)}, r"operand 39, .*: a rank of 3 expected; given \[5, 3\]"),
+    bi_lstm({39: zeros(2, 6, 3)}, "operand 39, .*: N6.4: 5 elements expected on axis 1, as operand 0, "),
+    bi_lstm({39: zeros(2, 5, 4)}, "operand 21, .*: N6.4: 4 elements expected on axis 1, as operand 39, "),
+    bi_lstm(AUX | WEIGHTS | BACKWARD | {40: zeros(4)}, r"operand 40, .*: a rank of 2 expected; given \[4\]"),
+    bi_lstm(
         AUX | WEIGHTS | BACKWARD | {40: zeros(5, 3)},
         "operand 40, .*: N6.4: 4 elements expected on axis 0, as operand 4, ",
     ),
-    lstm_of_both(
+    bi_lstm(
         AUX | WEIGHTS | BACKWARD | {46: zeros(4, 4)},
         "operand 46, .*: N6.4: 3 elements expected on axis 1, as operand 0, ",
     ),
@@ -307,7 +294,7 @@ DETECTION = [
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
-        {3: ConstantOperand(zeros(0, 2)), 2: InputOperand("int32", [2])},
+        {3: Constant(zeros(0, 2)), 2: Input("int32", [2])},
         "operand 3, .*: N13.1: at least one image expected; given none",
     ),
     case(
@@ -317,22 +304,22 @@ DETECTION = [
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
-        {2: ConstantOperand(whole(0, 2))},
+        {2: Constant(whole(0, 2))},
         "operand 2, .*: N13.2: indices of images from 0 on expected, below 2; given 2",
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
-        {2: ConstantOperand(whole(0, -1)), 3: InputOperand("float32", [0, 2])},
+        {2: Constant(whole(0, -1)), 3: Input("float32", [0, 2])},
         r"operand 2, .*: N13.2: indices of images from 0 on expected, below \?; given -1",
     ),
     case(
         "ROI_ALIGN",
-        {2: ConstantOperand(whole(-1, 0))},
+        {2: Constant(whole(-1, 0))},
         "operand 2, .*: N11.2: indices of images from 0 on expected, below 2; given -1",
     ),
     case(
         "ROI_POOLING",
-        {2: ConstantOperand(whole(0, 2))},
+        {2: Constant(whole(0, 2))},
         "operand 2, .*: N11.2: indices of images from 0 on expected, below 2; given 2",
     ),
     case(
@@ -351,7 +338,7 @@ DETECTION = [
     case("ROI_ALIGN", {7: -1}, "operand 7, 'height_ratio': N11.1: a number of at least 0 expected; given -1"),
     case(
         "ROI_ALIGN",
-        {0: ConstantOperand(zeros(2, 6, 4, 0))},
+        {0: Constant(zeros(2, 6, 4, 0))},
         r"operand 0, 'x': N11.1: sizes above 0 expected; given \[2, 6, 4, 0\]",
     ),
     case(
@@ -361,7 +348,7 @@ DETECTION = [
     ),
     case(
         "BOX_WITH_NMS_LIMIT",
-        {2: ConstantOperand(whole(-1, 0))},
+        {2: Constant(whole(-1, 0))},
         "operand 2, 'batch_index': N14.3: indices of images from 0 on expected; given -1",
     ),
     case(
@@ -438,7 +425,7 @@ LOOKUPS = [
     ),
     case(
         "LSH_PROJECTION",
-        {1: InputOperand("int32", []), 2: None, 3: 3},
+        {1: Input("int32", []), 2: None, 3: 3},
         r"operand 1, .*: a rank of at least 1 expected; given \[\]",
         call=1,
     ),
@@ -470,39 +457,33 @@ LOOKUPS = [
     case("DENSIFY", {8: [2, 3]}, "operand 8, .*: N21.4: indices from 0 to 2 expected; given 3"),
     case("DENSIFY", {0: zeros(1)}, "operand 0, 'values': N21.4: a value for each of 2 places expected; given 1"),
 ]
-NONE = ConstantOperand(zeros(0, 3)), ConstantOperand(zeros(0, 4))
-CELL_16 = ConstantOperand(zeros(0, 4, dtype="int16"), 2.0**-11, 0)
+NONE = Constant(zeros(0, 3)), Constant(zeros(0, 4))
+CELL_16 = Constant(zeros(0, 4, dtype="int16"), 2.0**-11, 0)
 
 
-def no_bytes(length: int, dtype: str = "uint8", scale: float = 1 / 128, zero_point: int = 128) -> ConstantOperand:
-    return ConstantOperand(zeros(0, length, dtype=dtype), scale, zero_point)
+EMPTY_UINT8 = {n: Constant(zeros(0, n, dtype="uint8"), 1 / 128, 128) for n in (3, 4)}
+EMPTY_INT8 = {n: Constant(zeros(0, n, dtype="int8"), 0.25, 0) for n in (3, 4)}
 
-
-# Empty tensors with consistent sizes.
 WITHOUT_ELEMENTS = [
     case(op, changes, rf"operand {i}, '\w+': NG2: sizes above 0 expected; given \[.*\b0\b.*\]")
     for op, i, changes in (
         ("RNN", 0, {0: NONE[0], 4: NONE[1]}),
-        ("SVDF", 0, {0: NONE[0], 4: ConstantOperand(zeros(0, 32))}),
-        ("UNIDIRECTIONAL_SEQUENCE_RNN", 0, {0: ConstantOperand(zeros(2, 0, 3))}),
-        ("BIDIRECTIONAL_SEQUENCE_RNN", 0, {0: ConstantOperand(zeros(2, 0, 3))}),
+        ("SVDF", 0, {0: NONE[0], 4: Constant(zeros(0, 32))}),
+        ("UNIDIRECTIONAL_SEQUENCE_RNN", 0, {0: Constant(zeros(2, 0, 3))}),
+        ("BIDIRECTIONAL_SEQUENCE_RNN", 0, {0: Constant(zeros(2, 0, 3))}),
         ("LSTM", 0, {0: NONE[0], 18: NONE[1], 19: NONE[1]}),
-        ("UNIDIRECTIONAL_SEQUENCE_LSTM", 0, {0: ConstantOperand(zeros(2, 0, 3))}),
-        ("BIDIRECTIONAL_SEQUENCE_LSTM", 0, {0: ConstantOperand(zeros(2, 0, 3))}),
-        ("QUANTIZED_LSTM", 0, {0: no_bytes(3, "int8", 0.25, 0), 18: no_bytes(4, "int8", 0.25, 0), 19: CELL_16}),
-        ("QUANTIZED_16BIT_LSTM", 0, {0: no_bytes(3), 13: CELL_16, 14: no_bytes(4)}),
-        ("GENERATE_PROPOSALS", 0, {0: ConstantOperand(zeros(2, 0, 4, 2)), 1: ConstantOperand(zeros(2, 0, 4, 8))}),
-        (
-            "DETECTION_POSTPROCESSING",
-            0,
-            {0: ConstantOperand(zeros(2, 0, 4)), 1: ConstantOperand(zeros(2, 0, 4)), 2: NONE[1]},
-        ),
-        ("HEATMAP_MAX_KEYPOINT", 0, {0: ConstantOperand(zeros(0, 4, 4, 3)), 1: NONE[1]}),
-        ("ROI_POOLING", 1, {1: NONE[1], 2: ConstantOperand(whole())}),
-        ("HASHTABLE_LOOKUP", 0, {0: ConstantOperand(whole())}),
+        ("UNIDIRECTIONAL_SEQUENCE_LSTM", 0, {0: Constant(zeros(2, 0, 3))}),
+        ("BIDIRECTIONAL_SEQUENCE_LSTM", 0, {0: Constant(zeros(2, 0, 3))}),
+        ("QUANTIZED_LSTM", 0, {0: EMPTY_INT8[3], 18: EMPTY_INT8[4], 19: CELL_16}),
+        ("QUANTIZED_16BIT_LSTM", 0, {0: EMPTY_UINT8[3], 13: CELL_16, 14: EMPTY_UINT8[4]}),
+        ("GENERATE_PROPOSALS", 0, {0: Constant(zeros(2, 0, 4, 2)), 1: Constant(zeros(2, 0, 4, 8))}),
+        ("DETECTION_POSTPROCESSING", 0, {0: Constant(zeros(2, 0, 4)), 1: Constant(zeros(2, 0, 4)), 2: NONE[1]}),
+        ("HEATMAP_MAX_KEYPOINT", 0, {0: Constant(zeros(0, 4, 4, 3)), 1: NONE[1]}),
+        ("ROI_POOLING", 1, {1: NONE[1], 2: Constant(whole())}),
+        ("HASHTABLE_LOOKUP", 0, {0: Constant(whole())}),
         ("LSH_PROJECTION", 0, {0: NONE[1]}),
         ("RANDOM_MULTINOMIAL", 0, {0: NONE[1]}),
-        ("DENSIFY", 0, {0: ConstantOperand(zeros(0))}),
+        ("DENSIFY", 0, {0: Constant(zeros(0))}),
     )
 ]
 CASES = [*SHARED, *PLAIN, *PRODUCTS, *CELLS, *DETECTION, *LOOKUPS, *WITHOUT_ELEMENTS]

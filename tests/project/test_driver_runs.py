@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import drivers
-from skip_done_tests import case_of
+from resumable_run import case_of
 
 TESTS = """
 import os
@@ -21,6 +21,18 @@ def test_case(case):
 class TestNouns:
     def test_of_a_class(self):
         pytest.skip("needs shaderNothing")
+"""
+KILLED = """
+import os
+import signal
+
+def test_before():
+    pass
+
+def test_killed():
+    if "MENDED" not in os.environ:
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -50,7 +62,7 @@ def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: p
     }
     monkeypatch.setenv("MENDED", "1")
     assert drivers.run(driver, [], is_rest=True) == 0
-    assert [case for case, _ in drivers.results_of(driver.reports / "001.xml")] == [
+    assert [case for case, _ in drivers.results_of(driver.reports / "001.jsonl")] == [
         ("tests.test_few", "test_case[plain]")
     ]
     assert drivers.outcome(driver.reports).count("passed") == 4
@@ -62,6 +74,18 @@ def test_a_new_run_forgets_the_reports_before(driver: drivers.Driver) -> None:
     drivers.run(driver, ["-k", "plain"], is_rest=False)
     drivers.run(driver, ["-k", "nouns"], is_rest=False)
     assert list(drivers.outcome(driver.reports).results) == [("tests.test_few.TestNouns", "test_of_a_class")]
+
+
+def test_a_killed_run_is_resumed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    (drivers.ROOT / "tests" / "test_few.py").write_text(KILLED)
+    before, killed = ("tests.test_few", "test_before"), ("tests.test_few", "test_killed")
+    assert drivers.run(driver, ["-n", "1"], is_rest=False) != 0
+    assert drivers.outcome(driver.reports).results == {before: "passed"}
+    with (driver.reports / "000.jsonl").open("a") as report:
+        report.write('["tests.test_few", "test_ki')  # a line that the killed process did not finish
+    monkeypatch.setenv("MENDED", "1")
+    assert drivers.run(driver, [], is_rest=True) == 0
+    assert drivers.outcome(driver.reports).results == {before: "passed", killed: "passed"}
 
 
 def test_the_table_counts_what_did_not_run() -> None:
@@ -80,14 +104,15 @@ def test_the_table_counts_what_did_not_run() -> None:
 
 
 def test_a_file_that_could_not_be_imported_counts_until_its_tests_run(tmp_path: Path) -> None:
-    whole = '<testcase classname="" name="tests.a"><skipped message="could not import"/></testcase>'
-    later = '<testcase classname="tests.a" name="test_b"/>'
-    for number, case in enumerate([whole, later]):
-        (tmp_path / f"{number:03}.xml").write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>")
+    whole = '["", "tests.a", "could not import"]'
+    later = '["tests.a", "test_b", "passed"]'
+    for number, line in enumerate([whole, later]):
+        (tmp_path / f"{number:03}.jsonl").write_text(line + "\n")
         (tmp_path / f"{number:03}.json").write_text('{"device": "A device", "run": "today"}')
         expected = [{("", "tests.a"): "could not import"}, {("tests.a", "test_b"): "passed"}][number]
         assert drivers.outcome(tmp_path).results == expected
 
 
 def test_cases_are_named_as_in_reports() -> None:
+    assert case_of("tests/a/test_b.py") == ("", "tests.a.test_b")
     assert case_of("tests/a/test_b.py::TestC::test_d[x::y/z.py]") == ("tests.a.test_b.TestC", "test_d[x::y/z.py]")

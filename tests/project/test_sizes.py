@@ -10,23 +10,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 500  # of a file
-# Files to split. Longer names wrapped lines of files that had been just below the limit.
-LONGER_FILES = {
-    "python/pumice/importer/composed/attention.py": 547,
-    "python/pumice/importer/composed/loop_builder.py": 523,
-    "python/pumice/importer/composed/sequences.py": 524,
-    "python/pumice/model/model.py": 530,
-    "python/pumice/text/generator.py": 503,
-    "python/pumice/text/static_kv_cache.py": 548,
-    "python/pumice/tools/operator_catalogue.py": 517,
-    "python/pumice/validation/kernel_checker.py": 542,
-    "python/pumice/validation/model_validation.py": 603,
-    "python/pumice/validation/reference_oracles.py": 507,
-    "python/pumice/validation/repeatability.py": 526,
-    "tests/nnapi/test_nnapi_errors.py": 519,
-}
-FUNCTION_LINES, PARAMETERS = 50, 6
-LONG_IN_CPP = 30  # functions of cpp/ and src/: tables of rows, limits and bindings, and bodies not clearer if split
+FUNCTION_LINES, PARAMETERS = 40, 6
+LONG_IN_CPP = 50  # functions of cpp/ and src/: tables of rows, limits and bindings, and bodies not clearer if split
 SHARE_IN_CPP = 0.01
 LONG_IN_PYTHON = 12
 SHARE_OF_MANY_PARAMETERS = 0.003  # of all functions, C++ and Python
@@ -193,9 +178,7 @@ def test_no_file_is_long() -> None:
         ("tests", {".py"}),
     ):
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in endings and len(path.read_text().splitlines()) > LONGER_FILES.get(
-                path.relative_to(ROOT).as_posix(), LINES
-            ):
+            if path.suffix in endings and len(path.read_text().splitlines()) > LINES:
                 long.append(path.relative_to(ROOT).as_posix())
     assert not long
 

@@ -13,7 +13,7 @@ from nnapi_operations import operands_of
 Array = np.ndarray[Any, Any]
 
 
-class ConstantOperand(NamedTuple):
+class Constant(NamedTuple):
     """A constant of the graph, with the scale of its integers."""
 
     array: Array
@@ -22,7 +22,7 @@ class ConstantOperand(NamedTuple):
     channel_axis: int | None = None
 
 
-class InputOperand(NamedTuple):
+class Input(NamedTuple):
     """An input of the graph, with unknown elements; shape None: also unknown rank."""
 
     dtype: str
@@ -49,13 +49,11 @@ def rule_and_message(one: Case) -> tuple[str, str]:
 def error_of_case(one: Case) -> pumice.Error | None:
     """Return the error of an operation; None if it is accepted."""
     graph = pumice.Graph()
-    plain = operands_of(
-        graph, tuple(None if isinstance(each, ConstantOperand | InputOperand) else each for each in one.operands), {}
-    )
+    plain = operands_of(graph, tuple(None if isinstance(each, Constant | Input) else each for each in one.operands), {})
     for i, each in enumerate(one.operands):
-        if isinstance(each, InputOperand):
+        if isinstance(each, Input):
             plain[i] = graph.input(f"x{i}", each.dtype, each.shape)
-        elif isinstance(each, ConstantOperand):
+        elif isinstance(each, Constant):
             keywords = {name: value for name, value in each._asdict().items() if value is not None}
             plain[i] = graph.constant(**keywords)
     try:

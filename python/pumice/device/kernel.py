@@ -403,10 +403,8 @@ class Kernel(_pumice.Kernel):
 
         if self._file is not None:
             self._reload_if_changed()
-        demand = TuningCriteria(check, tolerance, allow_spills, runs)
-        return tune_kernel(
-            self, self._target_context, expand_configs(self, configs), arguments, demand, (again, progress)
-        )
+        criteria, variants = TuningCriteria(check, tolerance, allow_spills, runs), expand_configs(self, configs)
+        return tune_kernel(self, self._target_context, variants, arguments, criteria, (again, progress))
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:
         """Return the driver's statistics of one build: registers, spills, shared memory, assembly.

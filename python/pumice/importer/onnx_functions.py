@@ -284,22 +284,14 @@ def _make_calls(model: ModelProto, is_supported: IsSupported) -> bool:
     for graph in _graphs(model.graph):
         for node, name in zip(graph.node, node_names(graph), strict=True):
             first = types.get(node.input[0]) if node.input else None
-            schema = _find_expandable_schema(
-                node,
-                versions,
-                is_supported,
-                DTYPES.get(first.tensor_type.elem_type, _ANY_DTYPE) if first else _ANY_DTYPE,
-            )
+            dtype = DTYPES.get(first.tensor_type.elem_type, _ANY_DTYPE) if first else _ANY_DTYPE
+            schema = _find_expandable_schema(node, versions, is_supported, dtype)
             version = get_node_version(node, versions[schema.domain]) if schema else 0
             body = schema and _get_function_body(node, schema, version, types)
             if not schema or not body:
                 continue
-            attribute_names = {attribute.name for attribute in node.attribute}
-            defaults = (
-                attribute_item.default_value
-                for attribute_item in schema.attributes.values()
-                if attribute_item.name not in attribute_names
-            )
+            names = {attribute.name for attribute in node.attribute}
+            defaults = (x.default_value for x in schema.attributes.values() if x.name not in names)
             node.attribute.extend(value for value in defaults if value.name)
             body.name, body.domain = f"{node.op_type}.{len(model.functions)}", _DOMAIN
             body.ClearField("opset_import")

@@ -90,39 +90,27 @@ def make_batch(layout: BatchLayout, columns_or_arrays: Any, columns: Mapping[str
             expected = f"{len(layout.inputs)} ({', '.join(layout.inputs)})"
             raise binding_error("K4", "", expected, str(len(arrays)))
         columns_or_arrays = dict(zip(layout.inputs, arrays, strict=True))
-    arrays_by_input: dict[str, Array] = {}
+    inputs: dict[str, Array] = {}
     for name in layout.inputs:
         column = columns.get(name, name) if is_named else name
         if column not in columns_or_arrays:
+            received = f"the columns {', '.join(map(str, columns_or_arrays))}"
             hint = f"columns={{'{name}': ...}} names another column"
-            raise binding_error(
-                "K3", name, f"a column '{column}'", f"the columns {', '.join(map(str, columns_or_arrays))}", hint
-            )
-        arrays_by_input[name] = as_array(columns_or_arrays[column], name, "an array of rows")
+            raise binding_error("K3", name, f"a column '{column}'", received, hint)
+        inputs[name] = as_array(columns_or_arrays[column], name, "an array of rows")
     for column in keep if is_named else ():
         if column not in columns_or_arrays:
             received = f"the columns {', '.join(map(str, columns_or_arrays))}"
             raise binding_error("K4", str(column), "one of the batch's columns", received, kind="column")
-    rows = {
-        name: len(arrays_by_input[name]) if arrays_by_input[name].ndim else 0
-        for name in layout.inputs
-        if name in layout.row_inputs
-    }
+    rows = {name: len(x) if x.ndim else 0 for name, x in inputs.items() if name in layout.row_inputs}
     first = next(iter(rows))
     for name, count in rows.items():
-        if count != rows[first] or not arrays_by_input[name].ndim:
-            expectation = (
-                f"{rows[first]} rows, as in '{first}'"
-                if arrays_by_input[name].ndim
-                else "an array with an axis of rows"
-            )
-            raise binding_error("K10", name, expectation, f"shape {list(arrays_by_input[name].shape)}")
-    return Batch(
-        arrays_by_input,
-        rows[first],
-        is_named,
-        {column: columns_or_arrays[column] for column in keep} if is_named else {},
-    )
+        x = inputs[name]
+        if count != rows[first] or not x.ndim:
+            expected = f"{rows[first]} rows, as in '{first}'" if x.ndim else "an array with an axis of rows"
+            raise binding_error("K10", name, expected, f"shape {list(x.shape)}")
+    kept = {column: columns_or_arrays[column] for column in keep} if is_named else {}
+    return Batch(inputs, rows[first], is_named, kept)
 
 
 def slice_rows(layout: BatchLayout, batch: Batch, begin: int, count: int, padded: int) -> dict[str, Array]:

@@ -101,47 +101,28 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         reject_unknown_options(unknown)
-        engine_options: dict[str, Any] = {
-            "check_indices": check_indices,
-            "deterministic": deterministic,
-            "tuned": tuned,
-        }
-        other_options = {
-            "folder": folder,
-            "progress": progress,
-            "operators": operators,
-            "fuse": fuse,
-            "kernels": kernels,
-        }
-        compiled_model = CompiledModel(
-            source, context, precision, {**engine_options, **other_options, "overridable": overridable}
-        )
-        recipe, policy = compiled_model.recipe, compiled_model.policy
-        self.source, self.folder = compiled_model.source, compiled_model.folder
-        resolved_options = {
-            "seed": seed,
-            "fuse": compiled_model.fuse,
-            "overridable": compiled_model.overridable,
-            "kernels": compiled_model.kernel_table,
-        }
-        self._options: dict[str, Any] = {**engine_options, **resolved_options}
-        self.kernel_table, self.name = compiled_model.kernel_table, recipe.name
+        engine: dict[str, Any] = {"check_indices": check_indices, "deterministic": deterministic, "tuned": tuned}
+        loading = {"folder": folder, "progress": progress, "operators": operators, "fuse": fuse, "kernels": kernels}
+        compiled = CompiledModel(source, context, precision, {**engine, **loading, "overridable": overridable})
+        recipe, policy = compiled.recipe, compiled.policy
+        self.source, self.folder = compiled.source, compiled.folder
+        resolved = {"seed": seed, "fuse": compiled.fuse, "overridable": compiled.overridable}
+        self._options: dict[str, Any] = {**engine, **resolved, "kernels": compiled.kernel_table}
+        self.kernel_table, self.name = compiled.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # precision of all nodes except those that the policy puts in fp32
         self.policy = dict(policy.entries)  # the policy's entries; only "default" if the precision was a name
-        self.float32_nodes = (
-            compiled_model.float32_nodes
-        )  # names, as in report(), of the nodes that the policy puts in fp32
-        self.check_indices, self.fuse, self.deterministic = check_indices, compiled_model.fuse, deterministic
+        self.float32_nodes = compiled.float32_nodes  # names, as in report(), of the nodes that the policy puts in fp32
+        self.check_indices, self.fuse, self.deterministic = check_indices, compiled.fuse, deterministic
         # Measured variants by kind of step, used if a step supports them; None: the engine's own choices.
-        self.step_variants = compiled_model.variants
-        self.context = compiled_model.context
-        self._program: Program | None = compiled_model.program
-        self._call: Callable[..., tuple[Array, ...]] = compiled_model.program.call
+        self.step_variants = compiled.variants
+        self.context = compiled.context
+        self._program: Program | None = compiled.program
+        self._call: Callable[..., tuple[Array, ...]] = compiled.program.call
         self.warnings = list(recipe.warnings)  # declarations of the file that do not hold; also logged, and in report()
         self._declarations = DeclaredOutputs(recipe.outputs, self.warn)
-        self._tensors = [self._make_value(value) for value in compiled_model.program.inputs]  # the program's inputs
-        packing = self._make_packing(recipe, compiled_model.program, seed)
+        self._tensors = [self._make_value(value) for value in compiled.program.inputs]  # the program's inputs
+        packing = self._make_packing(recipe, compiled.program, seed)
         num_required = len(packing.inputs) - len(recipe.defaults)
         self.inputs, self.outputs = packing.inputs[:num_required], packing.outputs
         self.overridable = packing.inputs[num_required:]  # initializers that a call may also pass
@@ -156,8 +137,8 @@ class Model:
         declared = {value.name: value for value in recipe.outputs}
         results = [merge_declared_shape(self._make_value(value), declared.get(value.name)) for value in program.outputs]
         return Packing(
-            ([declared_item.name for declared_item in recipe.inputs], self._tensors),
-            ([declared_item.name for declared_item in recipe.outputs], results),
+            ([value.name for value in recipe.inputs], self._tensors),
+            ([value.name for value in recipe.outputs], results),
             seed,
             recipe.strings,
             recipe.string_values,
@@ -165,10 +146,8 @@ class Model:
 
     def _init_values(self, recipe: Recipe, packing: Packing) -> None:
         """Set the input and output data that calls look up."""
-        self._defaults = {
-            initializer.name: array_from_bytes(initializer.raw, initializer.dtype, initializer.shape)
-            for initializer in recipe.defaults.values()
-        }
+        defaults = recipe.defaults.values()
+        self._defaults = {value.name: array_from_bytes(value.raw, value.dtype, value.shape) for value in defaults}
         for name in set(recipe.string_values).intersection(self._defaults):
             self._defaults[name] = packing.call_strings().decode(self._defaults[name])
         self._constant_initializers = set(recipe.overridable).difference(self._defaults)
@@ -184,9 +163,8 @@ class Model:
 
     @staticmethod
     def _make_value(value: Any) -> ModelValue:
-        return ModelValue(
-            value.name, numpy_dtype(str(value.dtype)), convert_dimensions(value.shape, value.dimension_names)
-        )
+        dtype = numpy_dtype(str(value.dtype))
+        return ModelValue(value.name, dtype, convert_dimensions(value.shape, value.dimension_names))
 
     def __call__(
         self,
@@ -198,21 +176,18 @@ class Model:
     ) -> Any:
         """Run the model and wait: one output returns an array, several return Outputs.
 
-        Pass inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and
-        an optional value may be None. Strings are NumPy str or object arrays, and are returned as object arrays. Values
-        in `overridable` are optional and follow the others. loop_timeout: time limit in seconds per execution of a Loop
-        or Scan, at most 15; None: no limit, as in ONNX. out: arrays for the results, by name or a single one; they are
-        returned and must have the output's dtype and shape, be writable, C-contiguous and not overlap; other outputs
-        get new arrays. If a model has an input named `out` or `loop_timeout`, the name means the input, and the option
-        keeps its default.
-        Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range index known to the
-        host, IndexRangeError with check_indices for others.
+        Pass inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
+        may be None. Strings are NumPy str or object arrays, and are returned as object arrays. Values in `overridable` are optional and
+        follow the others. loop_timeout: time limit in seconds per execution of a Loop or Scan, at most 15; None: no limit, as in ONNX.
+        out: arrays for the results, by name or a single one; they are returned and must have the output's dtype and shape, be writable,
+        C-contiguous and not overlap; other outputs get new arrays. If a model has an input named `out` or `loop_timeout`, the name means
+        the input, and the option keeps its default.
+        Raise BindingError naming the input or output, TimeoutError; GraphError for an out-of-range index known to the host,
+        IndexRangeError with check_indices for others.
         """
         if self._inputs_named_as_options:
-            out, loop_timeout = (
-                self._resolve_option("out", out, by_name),
-                self._resolve_option("loop_timeout", loop_timeout, by_name),
-            )
+            out = self._resolve_option("out", out, by_name)
+            loop_timeout = self._resolve_option("loop_timeout", loop_timeout, by_name)
         targets = None if out is None else check_output_arrays(self.outputs, out, self._packing is not None)
         if self._packing:
             strings = self._packing.call_strings()
@@ -363,21 +338,19 @@ class Model:
 
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
         """Raise BindingError (K10) for a wrong shape. `sizes`: value of each symbolic size so far, and the input that set it."""
-        expected_shape = expected.shape or ()
-        if not shape_matches(shape, expected_shape):
-            hint = suggest_rearrangement(expected.name, shape, expected_shape)
+        dims = expected.shape or ()
+        if not shape_matches(shape, dims):
+            hint = suggest_rearrangement(expected.name, shape, dims)
             raise binding_error(
-                "K10", expected.name, f"shape {format_shape(expected_shape)}", f"shape {format_shape(shape)}", hint
+                "K10", expected.name, f"shape {format_shape(dims)}", f"shape {format_shape(shape)}", hint
             )
-        for actual_size, size in zip(shape, expected_shape, strict=True):
-            if not isinstance(size, str):
+        for size, dim in zip(shape, dims, strict=True):
+            if not isinstance(dim, str):
                 continue
-            previous_size, first_input = sizes.setdefault(size, (actual_size, expected.name))
-            if previous_size != actual_size:
-                expected_text = (
-                    f"shape {format_shape(expected_shape)} with {size} = {previous_size} as in '{first_input}'"
-                )
-                raise binding_error("K10", expected.name, expected_text, f"shape {format_shape(shape)}")
+            previous, first_input = sizes.setdefault(dim, (size, expected.name))
+            if previous != size:
+                text = f"shape {format_shape(dims)} with {dim} = {previous} as in '{first_input}'"
+                raise binding_error("K10", expected.name, text, f"shape {format_shape(shape)}")
 
     # ---- properties
 
@@ -437,8 +410,7 @@ class Model:
         progress: bool = True,
         **by_name: npt.ArrayLike,
     ) -> StepTuning:
-        """Benchmark the kernel variants available to the model's matmuls and convolutions, and store the results on
-        disk.
+        """Benchmark the kernel variants available to the model's matmuls and convolutions, and store the results on disk.
 
         arrays, by_name: inputs as for a call; the results apply to their sizes, and to other sizes of the same class.
         runs: executions of each variant; the best one counts. again: measure known variants again. progress: show a
@@ -451,10 +423,8 @@ class Model:
         from .step_tuning import tune_steps
 
         runs = self._resolve_option("runs", runs, by_name, 5)
-        again, progress = (
-            self._resolve_option("again", again, by_name, False),
-            self._resolve_option("progress", progress, by_name, True),
-        )
+        again = self._resolve_option("again", again, by_name, False)
+        progress = self._resolve_option("progress", progress, by_name, True)
         return tune_steps(self, self.arguments(*arrays, **by_name), runs, (again, progress))
 
     def loaded_again(

@@ -54,8 +54,7 @@ def parse_factors(text: str) -> dict[str, float]:
 
 def add_options(parser: pytest.Parser) -> None:
     """Add all options to pytest's parser."""
-    group = parser.getgroup("pumice")
-    add_option = group.addoption
+    add_option = parser.getgroup("pumice").addoption
     add_option(
         "--pumice-device",
         metavar="D",
@@ -127,9 +126,8 @@ def _add_check_options(add_option: Callable[..., None]) -> None:
         help="JSON or TOML: which tests pass, fail or are flaky on which driver",
     )
     add_option("--pumice-leaks", action="store_true", help="fail tests that leave device memory allocated")
-    add_option(
-        "--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS
-    )  # set for the processes of --pumice-isolate
+    # Set for the processes of --pumice-isolate.
+    add_option("--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS)
 
 
 def path_option(config: pytest.Config, name: str) -> Path | None:

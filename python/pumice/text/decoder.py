@@ -248,20 +248,17 @@ class Decoder:
         sampling_mode: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile:
         time each dispatch.
         """
+        recipe = self.decoder_recipe
         input_ids, positions = inputs
         batch, seq_len = input_ids.desc.shape
         operator = self._compile_operator(batch, seq_len, positions.desc.shape[1], caches.capacity)
         table, commands = BindingTable(operator), CommandList(self.context)
-        updated = self.new_caches(batch, seq_len) if self.decoder_recipe.outputs_new_rows else caches
-        bound = {
-            self.decoder_recipe.input_ids: input_ids,
-            PAST_LENGTHS: state.past,
-            LOGIT_POSITIONS: positions,
-            self.decoder_recipe.logits: logits,
-        }
-        for spec, cache, output in zip(self.decoder_recipe.caches, caches.tensors, updated.tensors, strict=True):
+        updated = self.new_caches(batch, seq_len) if recipe.outputs_new_rows else caches
+        bound = {recipe.input_ids: input_ids, recipe.logits: logits}
+        bound |= {PAST_LENGTHS: state.past, LOGIT_POSITIONS: positions}
+        for spec, cache, output in zip(recipe.caches, caches.tensors, updated.tensors, strict=True):
             bound |= {spec.name: cache, spec.output: output}
-        for names, scales, output in zip(self.decoder_recipe.scales, caches.scales, updated.scales, strict=True):
+        for names, scales, output in zip(recipe.scales, caches.scales, updated.scales, strict=True):
             bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
@@ -271,7 +268,7 @@ class Decoder:
         if needs.persistent_bytes:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
-        if self.decoder_recipe.outputs_new_rows:
+        if recipe.outputs_new_rows:
             self._record_append_all(commands, updated, caches, seq_len, state.past_uint32)
         if sampling_mode:
             self._record_sampling(commands, state.positions_state(positions.desc.shape[1]), sampling_mode, advance=1)

@@ -96,10 +96,8 @@ class GenerationOptions:
         if self.speculate is not None and batch != 1:
             raise InputError(f"speculate: expected one text, given {batch}")
         params = SamplingParams(self.temperature, top_k, self.top_p, self.repetition_penalty)
-        sampling_params = [
-            params._replace(seed=_resolve_seed(seed) if self.temperature > 0 else 0)
-            for seed in self._seed_per_prompt(batch)
-        ]
+        seeds = [_resolve_seed(seed) if self.temperature > 0 else 0 for seed in self._seed_per_prompt(batch)]
+        sampling_params = [params._replace(seed=seed) for seed in seeds]
         return ValidatedOptions(max_tokens, sampling_params, stops, self.choose, self.speculate, width)
 
     def _seed_per_prompt(self, batch: int) -> list[int | None]:
@@ -471,10 +469,8 @@ class Generator:
         finally:
             self.timing = batch.timing
             batch.close()
-        return [
-            text if is_ended else text + detokenizer.flush()
-            for text, detokenizer, is_ended in zip(results, detokenizers, ended, strict=True)
-        ]
+        rows = zip(results, detokenizers, ended, strict=True)
+        return [text if is_ended else text + detokenizer.flush() for text, detokenizer, is_ended in rows]
 
     def _generate_sequentially(
         self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any

@@ -35,10 +35,8 @@ INT8 = "int8"  # values -127 to 127 times a scale per row
 class _StaticCacheRewriter:
     """The nodes, inputs and outputs of a decoder while it is rewritten."""
 
-    position_ids, total_lengths = (
-        "pumice.position_ids",
-        "pumice.total_lengths",
-    )  # position_ids [batch, seq]; total lengths including this run [batch]
+    position_ids = "pumice.position_ids"  # [batch, seq]
+    total_lengths = "pumice.total_lengths"  # including this run, [batch]
 
     def __init__(self, recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
@@ -62,19 +60,15 @@ class _StaticCacheRewriter:
         past, present = (cache_names_by_layer(patterns, names) for patterns, names in self._cache_patterns(outputs))
         if not past:
             raise self.make_error(self.names.past[0], "expected inputs of these names for the cache, given none")
-        result = {
-            input_name: output_name
-            for input_names, output_names in zip(past, present, strict=False)
-            for input_name, output_name in zip(input_names, output_names, strict=True)
-        }
+        layers = zip(past, present, strict=False)
+        result = {name: output for layer in layers for name, output in zip(*layer, strict=True)}
         for layer in past:
             for name in layer:
                 if name not in self.inputs:
                     raise self.make_error(name, "expected an input of this name, given none")
                 if result.get(name) not in outputs:
-                    raise self.make_error(
-                        result.get(name, name), "expected an output with the longer cache, given none"
-                    )
+                    expected = "expected an output with the longer cache"
+                    raise self.make_error(result.get(name, name), f"{expected}, given none")
         return result
 
     def _cache_patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
@@ -95,16 +89,14 @@ class _StaticCacheRewriter:
     def make_cache_spec(self, name: str, output: str) -> KvCacheSpec:
         value = self.inputs[name]
         if value.dtype not in ("float32", "float16") or value.shape is None or len(value.shape) != 4:
-            raise self.make_error(
-                name, f"expected floats [batch, heads, rows, size], given {value.dtype} {value.shape}"
-            )
+            expected = "expected floats [batch, heads, rows, size]"
+            raise self.make_error(name, f"{expected}, given {value.dtype} {value.shape}")
         heads, size = value.shape[1], value.shape[3]
         if not heads or not size:
             raise self.make_error(name, f"expected known numbers of heads and their size, given {value.shape}")
         if self.is_int8 and len(self.names.past) == 1:
-            raise self.make_error(
-                name, "expected keys and values in tensors of their own for caches of int8, given one"
-            )
+            expected = "expected keys and values in tensors of their own for caches of int8"
+            raise self.make_error(name, f"{expected}, given one")
         if self.is_int8 and size % 4:
             raise self.make_error(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
         return KvCacheSpec(name, output, value.dtype, heads, size)
@@ -123,9 +115,8 @@ class _StaticCacheRewriter:
                 raise self.make_error(node.name, "expected GroupQueryAttention without attention_bias, given one")
             for past, present in zip(inputs[3:5], [*node.outputs, "", ""][1:3], strict=True):
                 if self.cache_pairs.get(past) != present:
-                    raise self.make_error(
-                        node.name, f"expected a cache and its longer form, given '{past}' and '{present}'"
-                    )
+                    expected = "expected a cache and its longer form"
+                    raise self.make_error(node.name, f"{expected}, given '{past}' and '{present}'")
                 visited.add(past)
             inputs[5], inputs[6] = PAST_LENGTHS, self.total_lengths
             if not inputs[9]:
@@ -143,9 +134,8 @@ class _StaticCacheRewriter:
             raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms, given some")
         keys, values = (self.make_cache_spec(name, "").size for name in inputs[3:5])
         if keys != values:
-            raise self.make_error(
-                inputs[4], f"expected heads of {keys} elements as the keys' for caches of int8, given {values}"
-            )
+            expected = f"expected heads of {keys} elements as the keys' for caches of int8"
+            raise self.make_error(inputs[4], f"{expected}, given {values}")
         inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
         outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
         return node._replace(inputs=inputs, outputs=outputs, attributes={**node.attributes, INT8_CACHE: 1})
@@ -157,13 +147,11 @@ class _StaticCacheRewriter:
             producer = self.producers.get(producer.inputs[0])
         if producer is None or producer.op != "Concat" or len(producer.inputs) != 2 or producer.inputs[0] != past:
             op = "nothing" if producer is None else producer.qualified_op
-            raise self.make_error(
-                self.cache_pairs[past], f"expected a cache by GroupQueryAttention or Concat, given {op}"
-            )
-        if producer.attributes.get("axis") not in (2, -2):
-            raise self.make_error(
-                producer.name, f"expected new rows on axis 2, given axis {producer.attributes.get('axis')}"
-            )
+            expected = "expected a cache by GroupQueryAttention or Concat"
+            raise self.make_error(self.cache_pairs[past], f"{expected}, given {op}")
+        axis = producer.attributes.get("axis")
+        if axis not in (2, -2):
+            raise self.make_error(producer.name, f"expected new rows on axis 2, given axis {axis}")
         return producer
 
     def to_storage_dtype(self, cache: KvCacheSpec) -> KvCacheSpec:
@@ -177,9 +165,8 @@ class _StaticCacheRewriter:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
         self.renamed[cache.name] = self.add_prologue_cast(cache, name)
-        self.nodes.append(
-            NodeRecipe("Cast", output, [cache.output], [output], {"to": ONNX_TYPE_CODES[self.storage_dtype]})
-        )
+        to = ONNX_TYPE_CODES[self.storage_dtype]
+        self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": to}))
         return cache._replace(name=name, output=output, dtype=self.storage_dtype)
 
     def to_int8(self, cache: KvCacheSpec) -> KvCacheSpec:
@@ -187,9 +174,8 @@ class _StaticCacheRewriter:
         scales = KvScalesSpec(f"{cache.name}.scales", f"{cache.output}.scales", self.storage_dtype)
         if self.find_gqa_nodes():
             return cache._replace(dtype=INT8, scales=scales)
-        int8_cache = cache._replace(
-            name=f"{cache.name}.levels", output=f"{cache.output}.levels", dtype=INT8, scales=scales
-        )
+        name, output = f"{cache.name}.levels", f"{cache.output}.levels"
+        int8_cache = cache._replace(name=name, output=output, dtype=INT8, scales=scales)
         self.renamed[cache.name] = int8_cache.name
         self.quantize_new_rows(cache, int8_cache, scales)
         return int8_cache
@@ -197,9 +183,7 @@ class _StaticCacheRewriter:
     def make_dequantize_nodes(self, cache: KvCacheSpec, quantized: str, scales: str) -> tuple[str, list[NodeRecipe]]:
         """Return the dequantised values in this cache's dtype, and the nodes that compute them."""
         last_axis, to = self.add_constant("behind", np.array([3])), ONNX_TYPE_CODES[cache.dtype]
-        values, expanded, factors, floats = (
-            f"{quantized}.{suffix}" for suffix in ("taken", "each", "factors", "floats")
-        )
+        values, expanded, factors, floats = (f"{quantized}.{x}" for x in ("taken", "each", "factors", "floats"))
         return floats, [
             NodeRecipe("Cast", values, [quantized], [values], {"to": to}),
             NodeRecipe("Unsqueeze", expanded, [scales, last_axis], [expanded], {}),
@@ -208,8 +192,7 @@ class _StaticCacheRewriter:
         ]
 
     def quantize_new_rows(self, cache: KvCacheSpec, int8_cache: KvCacheSpec, scales: KvScalesSpec) -> None:
-        """Quantise the new rows and concatenate their dequantised values with the cache, so a run sees its own rows as later runs will see
-        them.
+        """Quantise the new rows and concatenate their dequantised values with the cache, so a run sees its rows as later runs will.
 
         A GroupQueryAttention on an int8 cache of just the new rows quantises them as its keys and values.
         """
@@ -247,13 +230,11 @@ class _StaticCacheRewriter:
             heads, size = (self.add_constant(f"{name}.{n}", np.array([n])) for n in (cache.heads, cache.size))
             scales_shape = self.add_node("Concat", f"{name}.lines", batch, heads, rows, axis=0)
             values_shape = self.add_node("Concat", f"{name}.elements", scales_shape, size, axis=0)
-            self.add_node(
-                "Expand", f"{name}.levels", self.add_constant("none.level", np.zeros(1, np.int8)), values_shape
-            )
+            level = self.add_constant("none.level", np.zeros(1, np.int8))
+            self.add_node("Expand", f"{name}.levels", level, values_shape)
             scale = self.add_constant("none.scale", np.zeros(1, np.float32))
-            self.add_cast(
-                f"{name}.scales", self.add_node("Expand", f"{name}.wide", scale, scales_shape), self.storage_dtype
-            )
+            wide = self.add_node("Expand", f"{name}.wide", scale, scales_shape)
+            self.add_cast(f"{name}.scales", wide, self.storage_dtype)
             self.add_node("Expand", f"{name}.firsts", self.add_constant("none.first", np.zeros(1, np.int64)), batch)
         quantized, scales, firsts = (f"pumice.{name}.{suffix}" for suffix in ("levels", "scales", "firsts"))
         return quantized, scales, firsts
@@ -271,23 +252,17 @@ class _StaticCacheRewriter:
         try:
             return plan_padding(self.recipe, self.folder, concats)
         except PaddingError as unclear:
-            hint = (
-                ""
-                if self.folder.context_length
-                else "the folder names no context (max_position_embeddings), so 4096 tokens were tried; "
-            )
-            hint += "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            hint = "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            if not self.folder.context_length:
+                hint = f"the folder names no context (max_position_embeddings), so 4096 tokens were tried; {hint}"
             reason = f"expected results that do not change with the capacity of the caches: {unclear}; {hint}"
             raise self.make_error(unclear.location, reason) from None
 
     def rewrite_cache_shapes(self, caches: dict[str, str]) -> None:
         """Make each Shape of a cache return its length without the new rows, as before its Concat."""
-        rows = self.add_node(
-            "Mul",
-            "rows.of.caches",
-            self.add_axis_length("rows.new", self.names.input_ids, 1),
-            self.add_constant("third.axis", np.array([0, 0, 1, 0])),
-        )
+        length = self.add_axis_length("rows.new", self.names.input_ids, 1)
+        third_axis = self.add_constant("third.axis", np.array([0, 0, 1, 0]))
+        rows = self.add_node("Mul", "rows.of.caches", length, third_axis)
         for i, node in enumerate(self.nodes):
             if node.op == "Shape" and node.inputs[0] in caches:
                 name, attributes = node.outputs[0], node.attributes
@@ -306,9 +281,8 @@ class _StaticCacheRewriter:
 
     def add_range(self, name: str, count: str) -> str:
         """Add a Range 0, 1, ... up to a count."""
-        return self.add_node(
-            "Range", name, self.add_constant("zero", np.array(0)), count, self.add_constant("one", np.array(1))
-        )
+        zero, one = self.add_constant("zero", np.array(0)), self.add_constant("one", np.array(1))
+        return self.add_node("Range", name, zero, count, one)
 
     def past_column(self) -> str:
         """Return PAST_LENGTHS as a column [batch, 1]."""
@@ -323,17 +297,12 @@ class _StaticCacheRewriter:
         now, past_column = self.add_range("now", rows), self.past_column()
         position_ids = self.add_node("Add", self.position_ids.removeprefix("pumice."), past_column, now)
         self.add_node("Add", self.total_lengths.removeprefix("pumice."), PAST_LENGTHS, rows)
-        if self.names.position_ids in self.inputs:
-            self.replace_input(
-                self.names.position_ids,
-                self.add_cast("places.cast", position_ids, self.inputs[self.names.position_ids].dtype),
-            )
-        filled = self.add_cache_mask(caches, rows, past_column)
-        if self.names.attention_mask not in self.inputs:
-            return
-        self.replace_input(
-            self.names.attention_mask, self.add_cast("mask.cast", filled, self.inputs[self.names.attention_mask].dtype)
-        )
+        name = self.names.position_ids
+        if name in self.inputs:
+            self.replace_input(name, self.add_cast("places.cast", position_ids, self.inputs[name].dtype))
+        mask, name = self.add_cache_mask(caches, rows, past_column), self.names.attention_mask
+        if name in self.inputs:
+            self.replace_input(name, self.add_cast("mask.cast", mask, self.inputs[name].dtype))
 
     def add_cache_mask(self, caches: str, rows: str, past_column: str) -> str:
         """Add the mask of cache rows that hold tokens, [batch, capacity]: the first rows, or the last rows after a Concat."""
@@ -342,9 +311,8 @@ class _StaticCacheRewriter:
         if self.find_gqa_nodes():
             return self.add_node("Less", "mask", cache_rows, used)
         past = self.add_node("Gather", "past.first", PAST_LENGTHS, self.add_constant("zero", np.array(0)))
-        self.add_node(
-            "Sub", PADDING_INPUT.removeprefix("pumice."), self.add_node("Sub", "past.capacity", capacity, rows), past
-        )
+        past_capacity = self.add_node("Sub", "past.capacity", capacity, rows)
+        self.add_node("Sub", PADDING_INPUT.removeprefix("pumice."), past_capacity, past)
         return self.add_node("GreaterOrEqual", "mask", cache_rows, self.add_node("Sub", "mask.first", capacity, used))
 
     def replace_input(self, name: str, value: str) -> None:
@@ -380,20 +348,15 @@ class _StaticCacheRewriter:
         if norm is None or norm.op not in _NORM_OPS or norm.attributes.get("axis", -1) not in (-1, 2):
             return matmul
         readers = sum(node.reads.count(norm_output) for node in self.nodes)
-        is_only_reader = (
-            readers == 1
-            and norm_output not in {value.name for value in self.recipe.outputs}
-            and not any(norm.outputs[1:])
-        )
+        outputs = {value.name for value in self.recipe.outputs}
+        is_only_reader = readers == 1 and norm_output not in outputs and not any(norm.outputs[1:])
         return norm if is_only_reader and norm.outputs[0] == norm_output else matmul
 
     def select_positions(self) -> None:
         """Limit the last MatMul to the requested positions if it is found; otherwise select the positions from the logits."""
         indices = "pumice.logit_positions.column"
-        column = NodeRecipe(
-            "Unsqueeze", indices, [LOGIT_POSITIONS, self.add_constant("last", np.array([2]))], [indices], {}
-        )
-        self.prologue.append(column)
+        last = self.add_constant("last", np.array([2]))
+        self.prologue.append(NodeRecipe("Unsqueeze", indices, [LOGIT_POSITIONS, last], [indices], {}))
         matmul_input = self.find_logits_matmul()
         if matmul_input is None:
             node = self.producers.get(self.names.logits)
@@ -458,9 +421,8 @@ class _StaticCacheRewriter:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
             if name not in self.cache_pairs and name != self.names.input_ids and name in read:
-                raise self.make_error(
-                    name, f"expected words, places, a mask and caches alone as inputs, given {value.dtype}"
-                )
+                expected = "expected words, places, a mask and caches alone as inputs"
+                raise self.make_error(name, f"{expected}, given {value.dtype}")
         if self.names.input_ids not in self.inputs:
             raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
 
@@ -474,27 +436,19 @@ class _StaticCacheRewriter:
         plan = self.padding_plan(concats)
         self.nodes, self.requires_batch_one = list(plan.nodes), plan.requires_batch_one
         self.constants |= plan.constants
-        result = [
-            self.to_storage_dtype(cache_spec._replace(output=concats[cache_spec.name].inputs[1]))
-            for cache_spec in caches
-        ]
-        self.rewrite_cache_shapes(
-            {cache_spec.name: result_spec.name for cache_spec, result_spec in zip(caches, result, strict=True)}
-        )
+        result = [self.to_storage_dtype(cache._replace(output=concats[cache.name].inputs[1])) for cache in caches]
+        self.rewrite_cache_shapes({old.name: new.name for old, new in zip(caches, result, strict=True)})
         return result
 
     def rewrite(self) -> DecoderRecipe:
-        if self.names.input_ids not in self.inputs:
-            raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
+        names = self.names
+        if names.input_ids not in self.inputs:
+            raise self.make_error(names.input_ids, "expected an input of this name, given none")
         caches, outputs_new_rows = self.rewrite_caches(), not self.find_gqa_nodes()
         self.select_positions()
         self.rewrite_positions_and_mask()
-        scales = [
-            cache_spec.scales.output
-            for cache_spec in caches
-            if cache_spec.scales is not None and cache_spec.scales.output
-        ]
-        outputs = [self.names.logits, *(cache.output for cache in caches), *scales]
+        scales = [cache.scales.output for cache in caches if cache.scales is not None and cache.scales.output]
+        outputs = [names.logits, *(cache.output for cache in caches), *scales]
         if not outputs_new_rows:
             self.check_no_length_reads(outputs)
         nodes = self.collect_live_nodes(set(outputs))
@@ -506,15 +460,9 @@ class _StaticCacheRewriter:
             constants=self.constants,
             plain=False,
         )
-        input_ids = self.inputs[self.names.input_ids]
+        dtype = self.inputs[names.input_ids].dtype
         return DecoderRecipe(
-            recipe,
-            caches,
-            self.names.input_ids,
-            input_ids.dtype,
-            self.names.logits,
-            outputs_new_rows,
-            self.requires_batch_one,
+            recipe, caches, names.input_ids, dtype, names.logits, outputs_new_rows, self.requires_batch_one
         )
 
     def make_inputs(self, caches: list[KvCacheSpec]) -> list[InputRecipe]:
@@ -525,15 +473,9 @@ class _StaticCacheRewriter:
             InputRecipe(LOGIT_POSITIONS, "int64", [None, None], ["batch", "num_logits"]),
         ]
         named = ["batch", "", "capacity", ""]
-        inputs += [
-            InputRecipe(cache_spec.name, cache_spec.dtype, [None, cache_spec.heads, None, cache_spec.size], named)
-            for cache_spec in caches
-        ]
-        return inputs + [
-            InputRecipe(cache_spec.scales.name, cache_spec.scales.dtype, [None, cache_spec.heads, None], named[:3])
-            for cache_spec in caches
-            if cache_spec.scales is not None
-        ]
+        inputs += [InputRecipe(x.name, x.dtype, [None, x.heads, None, x.size], named) for x in caches]
+        scales = [(cache.scales, cache.heads) for cache in caches if cache.scales is not None]
+        return inputs + [InputRecipe(x.name, x.dtype, [None, heads, None], named[:3]) for x, heads in scales]
 
 
 def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool = False) -> DecoderRecipe:
@@ -543,6 +485,5 @@ def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_i
     Concat.
     """
     names = resolve_io_names(recipe, folder)
-    return _StaticCacheRewriter(
-        add_head_axis(recipe, names), replace(folder, names=names), precision, is_int8
-    ).rewrite()
+    folder = replace(folder, names=names)
+    return _StaticCacheRewriter(add_head_axis(recipe, names), folder, precision, is_int8).rewrite()

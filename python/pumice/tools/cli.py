@@ -253,39 +253,32 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # read by the --cold processes
     with load_model(arguments) as model:
-        arrays, generated_inputs = model_inputs(model, arguments)
-        with append_generated_sizes(generated_inputs), Progress("runs", not arguments.json) as progress:
+        arrays, generated = model_inputs(model, arguments)
+        with append_generated_sizes(generated), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
-        node_profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
-        fresh_processes = (
-            measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
-        )
+        profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
+        fresh = measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
         if arguments.json:
-            record = {
-                **model_record(model),
-                "inputs": describe_inputs(arrays, model),
-                "made_up": generated_inputs.made_up,
-            }
+            inputs = describe_inputs(arrays, model)
+            record = {**model_record(model), "inputs": inputs, "made_up": generated.made_up}
             record["timing"] = timing._asdict()
-            if node_profile:
-                record["profile"] = node_profile.as_dict()
-            if fresh_processes:
-                record["first_result"] = {
-                    name: r._asdict() for name, r in zip(("cold", "warm"), fresh_processes, strict=True)
-                }
+            if profile:
+                record["profile"] = profile.as_dict()
+            if fresh:
+                record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
             return 0
         print(device_line(model))
-        if generated_inputs.note:
-            print(generated_inputs.note)
+        if generated.note:
+            print(generated.note)
         print(f"{shorten_printable(model.name)}, {model.precision}, {describe_inputs(arrays, model)}; seconds:")
         print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
         print(f"  on the device {timing.device_seconds:.6f}")
-        if node_profile:
-            print(node_profile.table())
-    for name, result in zip(("cold", "warm"), fresh_processes, strict=bool(fresh_processes)):
+        if profile:
+            print(profile.table())
+    for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
         print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
         print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
     return 0

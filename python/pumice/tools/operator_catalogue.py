@@ -179,8 +179,8 @@ class OperatorSchema:
             "inputs": [_make_role_record(role) for role in self.inputs],
             "outputs": [_make_role_record(role) for role in self.outputs],
             "attributes": [
-                {key: getattr(schema_attribute, key) for key in ("name", "kind", "required", "default", "choices")}
-                for schema_attribute in self.attributes
+                {key: getattr(attribute, key) for key in ("name", "kind", "required", "default", "choices")}
+                for attribute in self.attributes
             ],
             "ranks": list(self.ranks),
             "in_place": self.in_place,
@@ -212,15 +212,7 @@ class OperatorSchema:
 
     def attribute_rows(self) -> list[tuple[str, str, str, str]]:
         """Return the name, kind, default and choices of every attribute."""
-        return [
-            (
-                schema_attribute.name,
-                schema_attribute.kind,
-                _format_default(schema_attribute),
-                ", ".join(map(str, schema_attribute.choices)),
-            )
-            for schema_attribute in self.attributes
-        ]
+        return [(x.name, x.kind, _format_default(x), ", ".join(map(str, x.choices))) for x in self.attributes]
 
     def __repr__(self) -> str:
         inputs_text = ", ".join(_format_role_signature(role) for role in self.inputs)
@@ -320,19 +312,12 @@ class NnapiSchema(OperatorSchema):
 
     def value_rows(self) -> list[tuple[str, str, str]]:
         """Return the name, role and element types of every operand and output."""
-        labelled_roles = [("input", role) for role in self.inputs]
-        labelled_roles += [
-            ("input", role) for role in self.implicit if role.name not in {operand.name for operand in self.inputs}
-        ]
-        labelled_roles += [("output", role) for role in self.outputs]
-        return [
-            (
-                role.name,
-                _format_role(kind if role.kind == "tensor" else f"{kind}, {role.kind}", role),
-                _format_dtypes(role),
-            )
-            for kind, role in labelled_roles
-        ]
+        names = {role.name for role in self.inputs}
+        roles = [("input", role) for role in self.inputs]
+        roles += [("input", role) for role in self.implicit if role.name not in names]
+        roles += [("output", role) for role in self.outputs]
+        rows = [(kind if role.kind == "tensor" else f"{kind}, {role.kind}", role) for kind, role in roles]
+        return [(role.name, _format_role(kind, role), _format_dtypes(role)) for kind, role in rows]
 
 
 @overload
@@ -355,16 +340,10 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 def render_page() -> str:
     """Return the text of docs/operators.md."""
-    composed_schemas = [schema_item for schema_item in operators() if isinstance(schema_item, ComposedSchema)]
-    kernel_schemas = [
-        schema_item
-        for schema_item in operators()
-        if schema_item.domain != "nnapi" and schema_item not in composed_schemas
-    ]
-    nnapi_schemas = [schema_item for schema_item in operators() if schema_item.domain == "nnapi"]
-    num_onnx_operators = sum(
-        schema_item.domain.startswith("ai.onnx") for schema_item in [*kernel_schemas, *composed_schemas]
-    )
+    composed = [schema for schema in operators() if isinstance(schema, ComposedSchema)]
+    kernels = [schema for schema in operators() if schema.domain != "nnapi" and schema not in composed]
+    nnapi = [schema for schema in operators() if schema.domain == "nnapi"]
+    num_onnx_operators = sum(schema.domain.startswith("ai.onnx") for schema in [*kernels, *composed])
     sections = [
         "# Operators\n",
         f"pumice runs these {num_onnx_operators} ONNX operators, up to operator set {MAX_OPSET}. `pumice.operators()` and "
@@ -384,44 +363,34 @@ def render_page() -> str:
         _format_markdown_table(
             ("operator", "versions", "kernel"),
             [
-                (
-                    f"[{schema_item.name}](#{schema_item.name.lower().replace(':', '')})",
-                    ", ".join(map(str, schema_item.since)),
-                    schema_item.skeleton,
-                )
-                for schema_item in kernel_schemas
+                (f"[{x.name}](#{x.name.lower().replace(':', '')})", ", ".join(map(str, x.since)), x.skeleton)
+                for x in kernels
             ],
         ),
         _COMPOSED_NOTES,
         _format_markdown_table(
             ("operator", "versions"),
-            [(schema_item.name, ", ".join(map(str, schema_item.since))) for schema_item in composed_schemas],
+            [(schema.name, ", ".join(map(str, schema.since))) for schema in composed],
         ),
     ]
-    for schema_item in kernel_schemas:
-        facts_table = {
-            key: value for key, value in schema_item.facts().items() if key not in ("versions", "summary", "kernel")
-        }
-        lines = [f"- {key}: " + (f"`{value}`" if key == "computes" else value) for key, value in facts_table.items()]
-        sections.append(f"## {schema_item.name}\n\n" + "\n".join(lines) + "\n")
-        sections.append(_format_markdown_table(("value", "role", "element types"), schema_item.value_rows()))
-        if schema_item.attributes:
-            sections.append(
-                _format_markdown_table(("attribute", "kind", "default", "choices"), schema_item.attribute_rows())
-            )
+    for schema in kernels:
+        facts = {key: value for key, value in schema.facts().items() if key not in ("versions", "summary", "kernel")}
+        lines = [f"- {key}: " + (f"`{value}`" if key == "computes" else value) for key, value in facts.items()]
+        sections.append(f"## {schema.name}\n\n" + "\n".join(lines) + "\n")
+        sections.append(_format_markdown_table(("value", "role", "element types"), schema.value_rows()))
+        if schema.attributes:
+            head = ("attribute", "kind", "default", "choices")
+            sections.append(_format_markdown_table(head, schema.attribute_rows()))
     sections.append(
         f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these. The importer turns them into ONNX operators: "
         + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB_NAMES)]))
         + ".\n"
     )
-    sections += [f"# Operations of NNAPI\n\npumice supports all {len(nnapi_schemas)} of them.\n", _NNAPI_NOTES]
-    for schema_item in nnapi_schemas:
-        sections.append(
-            f"## {schema_item.name}\n\n"
-            + "\n".join(f"- {key}: {value}" for key, value in schema_item.facts().items())
-            + "\n"
-        )
-        sections.append(_format_markdown_table(("operand", "role", "element types"), schema_item.value_rows()))
+    sections += [f"# Operations of NNAPI\n\npumice supports all {len(nnapi)} of them.\n", _NNAPI_NOTES]
+    for schema in nnapi:
+        lines = [f"- {key}: {value}" for key, value in schema.facts().items()]
+        sections.append(f"## {schema.name}\n\n" + "\n".join(lines) + "\n")
+        sections.append(_format_markdown_table(("operand", "role", "element types"), schema.value_rows()))
     return "\n".join(sections)
 
 

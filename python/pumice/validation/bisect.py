@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,9 +52,7 @@ class _PrefixValues:
         self._choices = choices
         self.at = 0
         types = reference.chained.types
-        self.values_by_name: dict[str, Value] = {
-            name: bounded_input(value, types) for name, value in case_inputs.items()
-        }
+        self.values_by_name: dict[str, Value] = {name: bounded_input(x, types) for name, x in case_inputs.items()}
         self.unproved: dict[str, str] = {}  # tensor -> why it is unproved
         self.undecided_sources: dict[str, str] = {}  # tensor -> node of the undecided choice it depends on
         self.from_device: set[str] = set()  # tensors computed only from device tensors
@@ -69,11 +67,8 @@ class _PrefixValues:
     def advance(self, count: int) -> _PrefixValues:
         """Return a copy advanced to the values after `count` nodes."""
         copy = _PrefixValues(self._reference, self._splitter, self._choices, {})
-        copy.values_by_name, copy.unproved, copy.undecided_sources = (
-            dict(self.values_by_name),
-            dict(self.unproved),
-            dict(self.undecided_sources),
-        )
+        copy.values_by_name, copy.unproved = dict(self.values_by_name), dict(self.unproved)
+        copy.undecided_sources = dict(self.undecided_sources)
         copy.faults, copy.overflows, copy.from_device = dict(self.faults), dict(self.overflows), set(self.from_device)
         copy.scales.by_name = dict(self.scales.by_name)
         copy.samples = None if self.samples is None else self.samples.copy()
@@ -115,11 +110,9 @@ class _PrefixValues:
                     choice = choice or node.name
                     if np.isinf(value.error).any() and (device := self._read_choices(index, [name])):
                         value = adopt_device_choices(value, device[name])
-                if (
-                    over := find_overflowing_number(value, self._reference.chained.types.at_precision(node.precision))
-                ) is not None:
-                    self.overflows.setdefault(node.name, (over, str(value.dtype)))
                 types = self._reference.chained.types.at_precision(node.precision)
+                if (over := find_overflowing_number(value, types)) is not None:
+                    self.overflows.setdefault(node.name, (over, str(value.dtype)))
                 self.values_by_name[name] = round_folded_constant(value, types) if node.is_folded else value
             elif value is not None:
                 self.values_by_name[name] = value
@@ -189,6 +182,18 @@ class _BisectSearch:
         self.overflows: dict[str, tuple[float, str]] = {}  # numbers that overflow storage, by node
         self.choices = 0  # device queries for undecided choices
 
+    def check_case(
+        self, inputs: dict[str, Array], case_inputs: Mapping[str, Any]
+    ) -> tuple[_PrefixResult, _PrefixValues]:
+        """Check the optimised program on the case. Return also the reference's values from which a search starts."""
+        self.given, self.exact = case_inputs, ExactOutputs(self.reference, case_inputs)
+        walk = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs)
+        whole, _ = self.check_full_program(inputs, walk)
+        if whole.wrong:  # dependent errors may explain it
+            walk = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs, sampled=True)
+            whole, _ = self.check_full_program(inputs, walk)
+        return whole, walk
+
     def check_full_program(self, inputs: dict[str, Array], walk: _PrefixValues) -> tuple[_PrefixResult, _PrefixValues]:
         """Check one run of the optimised program."""
         end = walk.advance(len(self.reference.nodes))
@@ -253,9 +258,7 @@ class _BisectSearch:
         """Check the first nodes as a fused program: all tensors that later nodes read."""
         end = walk.advance(count)
         node = self.reference.nodes[count - 1]
-        names = [
-            name for name in self.splitter.live_values(count) if not isinstance(end.values_by_name.get(name), list)
-        ]
+        names = [n for n in self.splitter.live_values(count) if not isinstance(end.values_by_name.get(n), list)]
         try:
             results = self._run_prefix(count, names)
         except (UnsupportedError, GraphError) as error:
@@ -316,6 +319,27 @@ class _BisectSearch:
         return prefix_lengths[low], prefix_lengths[high]
 
 
+def _count_steps(total: int, progress: _ProgressCallback | None) -> Callable[[], None]:
+    """Return a function that reports one more step of about `total`."""
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(min(done, total), total)
+
+    return step
+
+
+def _keep_worst_rows(outputs: dict[tuple[str, str], ValidationRow], rows: list[ValidationRow]) -> None:
+    """Keep the most severe row of each output."""
+    for row in rows:
+        key = (row.node, row.output)
+        if key not in outputs or row.severity > outputs[key].severity:
+            outputs[key] = row
+
+
 def bisect_model(
     model: Model, inputs: list[Any], options: ValidationOptions, progress: _ProgressCallback | None
 ) -> ValidationReport:
@@ -329,33 +353,16 @@ def bisect_model(
     check_names(model, reference, options)
     splitter = ModelSplitter(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(min(done, total), total)
-
+    step = _count_steps(total, progress)
     outputs: dict[tuple[str, str], ValidationRow] = {}
     findings: dict[tuple[str, str], Finding] = {}
     failed_search: _BisectSearch | None = None
     transition = (0, 0)
     for case, (arrays, case_inputs) in enumerate(inputs):
-        case_inputs = {
-            name: finding for name, finding in case_inputs.items() if name not in reference.constants or name in arrays
-        }
+        case_inputs = {name: x for name, x in case_inputs.items() if name not in reference.constants or name in arrays}
         search = _BisectSearch(model, reference, splitter, options, case)
-        search.given, search.exact = case_inputs, ExactOutputs(reference, case_inputs)
-        walk = _PrefixValues(reference, splitter, search.run_for_choices, case_inputs)
-        whole, _ = search.check_full_program(arrays, walk)
-        if whole.wrong:  # dependent errors may explain it
-            walk = _PrefixValues(reference, splitter, search.run_for_choices, case_inputs, sampled=True)
-            whole, _ = search.check_full_program(arrays, walk)
-        for row in whole.rows:
-            key = (row.node, row.output)
-            if key not in outputs or row.severity > outputs[key].severity:
-                outputs[key] = row
+        whole, walk = search.check_case(arrays, case_inputs)
+        _keep_worst_rows(outputs, whole.rows)
         step()
         differing, racing = search.find_race(arrays)
         for finding in differing:
@@ -405,20 +412,19 @@ def _make_report(
             worst = search.probes[-1].worst
             last = reference.nodes[-1]
             rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))
-    for row in rows:
-        if row.fault and not row.fault.startswith(RACE):
-            findings.append(Finding("wrong index", row.node, row.fault, case=row.case))
-        if row.verdict == WRONG and row.judged is not None and row.op == "output":
-            findings.append(
-                Finding(row.judged.kind or "wrong value", row.node, _describe_wrong(row), row.severity, row.case)
-            )
-        if row.verdict == ILL_CONDITIONED:
-            findings.append(
-                Finding(ILL_CONDITIONED, row.node, f"output '{row.output}' is {row.note}", row.severity, row.case)
-            )
-        if row.verdict == UNPROVED:
-            findings.append(Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case))
+    findings.extend(finding for row in rows for finding in _row_findings(row))
     return ValidationReport(model.name, model.device.name, model.precision, cases, rows, findings)
+
+
+def _row_findings(row: ValidationRow) -> Iterator[Finding]:
+    if row.fault and not row.fault.startswith(RACE):
+        yield Finding("wrong index", row.node, row.fault, case=row.case)
+    if row.verdict == WRONG and row.judged is not None and row.op == "output":
+        yield Finding(row.judged.kind or "wrong value", row.node, _describe_wrong(row), row.severity, row.case)
+    if row.verdict == ILL_CONDITIONED:
+        yield Finding(ILL_CONDITIONED, row.node, f"output '{row.output}' is {row.note}", row.severity, row.case)
+    if row.verdict == UNPROVED:
+        yield Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case)
 
 
 def _bisection_finding(reference: Reference, search: _BisectSearch, transition: tuple[int, int]) -> Finding:

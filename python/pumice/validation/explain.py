@@ -120,8 +120,8 @@ class Explanation(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """The fault to explain. suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat: number of
-    runs if they differ, 0 for a wrong value.
+    """The fault to explain. suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat:
+    number of runs if they differ, 0 for a wrong value.
     """
 
     node: str
@@ -136,19 +136,12 @@ def _find_fault(report: ValidationReport) -> _Fault | None:
     row = report.first_divergence
     if row is not None:
         return _Fault(row.node, row.op, row.output, row.case, suspect_node_groups(row), 0)
-    repeatability = next((repeatability for repeatability in report.repeats if not repeatability.deterministic), None)
-    if repeatability is None:
+    result = next((r for r in report.repeats if not r.deterministic), None)
+    if result is None:
         return None
-    op = next((row.op for row in report.rows if row.node == repeatability.node), "output")
-    parts = [[repeatability.node]] if repeatability.node else []
-    return _Fault(
-        repeatability.node or repeatability.output,
-        op,
-        repeatability.output,
-        repeatability.case,
-        parts,
-        repeatability.runs[SAME_RECORDING],
-    )
+    op = next((row.op for row in report.rows if row.node == result.node), "output")
+    parts = [[result.node]] if result.node else []
+    return _Fault(result.node or result.output, op, result.output, result.case, parts, result.runs[SAME_RECORDING])
 
 
 def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> Explanation:
@@ -165,23 +158,11 @@ def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> E
         raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
     setup = origin.setup
     finder = make_shrinker(origin, fault.case, make_failure_test(origin, fault.repeat))
-    subgraph = (
-        next(
-            (
-                candidate_subgraph
-                for nodes in fault.suspect_groups
-                if (candidate_subgraph := finder.try_subgraph(nodes))
-            ),
-            None,
-        )
-        or finder.find_smallest()
-    )
+    subgraph = next(filter(None, map(finder.try_subgraph, fault.suspect_groups)), None) or finder.find_smallest()
     fails = subgraph is not None
     if subgraph is None:  # nothing fails on its own: use the node unchanged, or the whole model
-        node_names = [node.name for node in finder.reference.nodes]
-        subgraph = extract_subgraph(
-            finder.reference, [fault.node] if fault.node in node_names else node_names, finder.values
-        )
+        names = [node.name for node in finder.reference.nodes]
+        subgraph = extract_subgraph(finder.reference, [fault.node] if fault.node in names else names, finder.values)
     elif subgraph.bytes > most_bytes:
         subgraph = finder.shrink_tensors(subgraph, most_bytes)
     precision = subgraph_precision(setup.precision, subgraph.proto)

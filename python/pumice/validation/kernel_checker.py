@@ -10,7 +10,6 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
-from .bounds.blockwise import ELEMENTWISE, MIN_OPSET
 from .bounds.bounded import Bounded
 from .bounds.bounded import round_to_storage as as_stored
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
@@ -80,15 +79,11 @@ class KernelChecker:
     """Checks a program's kernels. Call `begin_case` for each case, then `check_kernels` for each node in order.
 
     A kernel may round intermediates to storage, as the unfused program does, or keep them in float32; a tensor is right
-    within either bound. `skip_reason`: why nothing is checked, for example because control flow splits the dispatch list.
+    within either bound. `skip_reason`: why nothing is checked, for example if control flow splits the dispatch list.
     """
 
     def __init__(
-        self,
-        program: Program,
-        reference: Reference,
-        tolerance: Tolerance | None = None,
-        oracle: Oracle | None = None,
+        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, oracle: Oracle | None = None
     ) -> None:
         self.program = program
         self._tolerance = tolerance
@@ -123,11 +118,9 @@ class KernelChecker:
         """Return a runner per assumption on rounding in a kernel, common ones first, and one for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
-            exact, rounded, scaled = (
-                reference.runner.with_types(self.types.inside_fused_kernel(constants))
-                for constants in ("exact", "rounded", "scaled")
-            )
-            runners = [exact, rounded, reference.runner, scaled]
+            exact, rounded, scaled = (self.types.inside_fused_kernel(c) for c in ("exact", "rounded", "scaled"))
+            with_types = reference.runner.with_types
+            runners = [with_types(exact), with_types(rounded), reference.runner, with_types(scaled)]
         if any(node.op == "Erf" for node in reference.nodes):
             runner = reference.runner.with_types(runners[0].types.with_erf_by_cdf())
             runners.insert(max(len(runners) - 1, 1), runner)
@@ -157,20 +150,17 @@ class KernelChecker:
             return
         to_load: dict[str, tuple[str, int]] = {}
         total = 0
-        for later_node in self.reference.nodes[self._position[node.name] :]:
-            node_tensors = [
-                (name, k, stored) for name in later_node.outputs for k, stored in enumerate(self._stored.get(name, ()))
-            ]
-            total += sum(stored.size for _, _, stored in node_tensors)
+        for later in self.reference.nodes[self._position[node.name] :]:
+            tensors = [(name, k, t) for name in later.outputs for k, t in enumerate(self._stored.get(name, ()))]
+            total += sum(t.size for _, _, t in tensors)
             if to_load and total > window:
                 break
-            to_load.update({stored.source: (name, k) for name, k, stored in node_tensors})
+            to_load.update({t.source: (name, k) for name, k, t in tensors})
         for stored in self.program.observe(arrays, set(to_load))["tensors"]:
             if stored["array"] is not None:
                 name, k = to_load[stored["name"]]
-                self._stored[name][k] = self._stored[name][k]._replace(
-                    array=self.reference.decode_string(name, stored["array"])
-                )
+                array = self.reference.decode_string(name, stored["array"])
+                self._stored[name][k] = self._stored[name][k]._replace(array=array)
 
     def set_tensors(self, tensors: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any], lazy: bool = False) -> None:
         """Set the tensors that the program or a region stored for these inputs. lazy: keep no float64 copies."""
@@ -245,9 +235,9 @@ class KernelChecker:
         members, input_names = {node.name: node}, set()
         pending = [(node, False)]
         while pending:
-            node_to_visit, is_viewed = pending.pop()
-            for name in node_to_visit.inputs:
-                if name in stored and (name in reads or is_viewed or node_to_visit.op in _IGNORES_DATA):
+            member, is_viewed = pending.pop()
+            for name in member.inputs:
+                if name in stored and (name in reads or is_viewed or member.op in _IGNORES_DATA):
                     input_names.add(name)
                     continue
                 before = self._producer.get(name)
@@ -260,7 +250,7 @@ class KernelChecker:
                 members[before.name] = before
                 # A kernel input that no kernel stored is an alias of stored values, or a concatenation of them.
                 pending.append((before, is_viewed or name in reads))
-        return sorted(members.values(), key=lambda node_to_visit: self._position[node_to_visit.name]), input_names
+        return sorted(members.values(), key=lambda n: self._position[n.name]), input_names
 
     # ---- verdicts
 
@@ -274,8 +264,8 @@ class KernelChecker:
     ) -> list[KernelCheck]:
         """Check the stored tensors of the kernels that end at this node.
 
-        other, isolated: the unfused program's tensors, and the rules' results for them. tolerances: the caller's absolute
-        errors, by output. additions: reported by the node's unfused kernel.
+        unfused, isolated: the unfused program's tensors, and the rules' results for them. tolerances: the caller's
+        absolute errors, by output. additions: reported by the node's unfused kernel.
         """
         if self.skip_reason:
             return []
@@ -300,11 +290,9 @@ class KernelChecker:
         return checks
 
     def reads_value(self, node: ReferenceNode, name: str) -> bool:
-        """Whether `judged` reads the values of this output in `isolated`; otherwise it reads only the type."""
+        """Whether `check_kernels` reads the values of this output in `isolated`; otherwise it reads only the type."""
         tensors = self._stored.get(name, ())
-        return any(
-            self._is_unfused(node, self._find_members(node, stored.reads, self._stored_values)[0]) for stored in tensors
-        )
+        return any(self._is_unfused(node, self._find_members(node, t.reads, self._stored_values)[0]) for t in tensors)
 
     def _is_unfused(self, node: ReferenceNode, members: Sequence[ReferenceNode]) -> bool:
         """Whether a kernel computes the same as the unfused node, from the same inputs."""
@@ -324,9 +312,8 @@ class KernelChecker:
             return
         for host_values, evaluated in zip(self._host_values, results, strict=True):
             for name, value in evaluated.items():
-                host_values.values[name] = (
-                    self._fold_constant(host_values, node, value, unfused.get(name)) if node.is_folded else value
-                )
+                folded = self._fold_constant(host_values, node, value, unfused.get(name)) if node.is_folded else value
+                host_values.values[name] = folded
         for name, value in results[-1].items():
             if node.is_folded or _is_exact_copy(value, unfused.get(name)):
                 self._same_as_unfused.add(name)
@@ -347,9 +334,8 @@ class KernelChecker:
 
         def make_value(block: Array) -> Bounded:
             # The program stores these values exactly; a 16-bit array is not a read-back of wider values.
-            float_dtype = dtype or (
-                np.dtype("float32") if dtype_name(block.dtype) in SIXTEEN_BIT_FLOATS else block.dtype
-            )
+            is_16_bit = dtype_name(block.dtype) in SIXTEEN_BIT_FLOATS
+            float_dtype = dtype or (np.dtype("float32") if is_16_bit else block.dtype)
             value = bounded_from_device(widen_float_array(block, float_dtype), types)
             return Bounded(value.value, value.error, dtype or block.dtype, stored=True)
 
@@ -378,36 +364,31 @@ class KernelChecker:
             return self._check(blank, node, isolated.get(name), False, allowed)
         ops = tuple(member.op for member in members)
         checks: dict[int, KernelCheck] = {}
-        for view_index in self._candidate_views(ops):
-            check, value, is_chosen = self._check_under_view(
-                blank, node, members, self._host_values[view_index], allowed
-            )
+        for i in self._candidate_views(ops):
+            check, value, is_chosen = self._check_under_view(blank, node, members, self._host_values[i], allowed)
             if check.verdict == RIGHT:
-                self._first_view[ops] = view_index
+                self._first_view[ops] = i
                 return self._compare_with_oracle(check, members, value, is_chosen, allowed)
-            checks[view_index] = check
+            checks[i] = check
             del value
-        best_check = min(
-            (checks[view_index] for view_index in sorted(checks)),
-            key=lambda member: (RIGHT, UNPROVED, WRONG).index(member.verdict),
-        )
-        if best_check.verdict == WRONG and len(members) > 1:
+        best = min((checks[i] for i in sorted(checks)), key=lambda c: (RIGHT, UNPROVED, WRONG).index(c.verdict))
+        if best.verdict == WRONG and len(members) > 1:
             # Try again, allowing float32 overflow between two members.
             host_values = self._host_values[0].with_types(self._host_values[0].runner.types.with_overflow())
             check, _, _ = self._check_under_view(blank, node, members, host_values, allowed)
-            return check if check.verdict == RIGHT else best_check
-        return best_check
+            return check if check.verdict == RIGHT else best
+        return best
 
     def _candidate_views(self, ops: tuple[str, ...]) -> list[int]:
         """Return the rounding assumptions for a kernel of these operators, the one that worked before first."""
         is_scaled = not (SCALING_OPERATORS.isdisjoint(ops) or GEMM_AND_CONV.isdisjoint(ops))
-        view_indices = [
-            view_index
-            for view_index, types in enumerate(host_values.runner.types for host_values in self._host_values)
+        indices = [
+            i
+            for i, types in enumerate(values.runner.types for values in self._host_values)
             if (types.constant_rounding != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops)
         ]
         first = self._first_view.get(ops, 0)
-        return sorted(view_indices, key=lambda view_index: view_index != first)
+        return sorted(indices, key=lambda i: i != first)
 
     def _check_under_view(
         self,
@@ -418,42 +399,17 @@ class KernelChecker:
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
         """Check a kernel under one rounding assumption. Return also the value, and whether it depends on a choice."""
-        facts = self._member_facts(members, blank.stored)
-        members_values = with_attention_masks(host_values, members)
-        kernel_members = KernelMembers(
-            self.reference, self.choices, members_values, self._stored_values, facts, self._member_tolerances(members)
-        )
+        facts, tolerances = self._member_facts(members, blank.stored), self._member_tolerances(members)
+        values = with_attention_masks(host_values, members)
+        kernel = KernelMembers(self.reference, self.choices, values, self._stored_values, facts, tolerances)
         if host_values.runner is self.reference.runner:  # the runner of the unfused checks
-            kernel_members.isolated_results = self._isolated_results
+            kernel.isolated_results = self._isolated_results
         try:
-            value = self._evaluate_members(kernel_members, members, blank.name, blank.stored.array)
+            value = kernel.evaluate_members(members, blank.name, blank.stored.array)
         except MissingRuleError as error:
             return blank._replace(note=str(error), unproved=(error.node,)), None, False
-        return (
-            self._check(blank, node, value, kernel_members.depends_on_choice, allowed),
-            value,
-            kernel_members.depends_on_choice,
-        )
-
-    def _evaluate_members(
-        self, kernel_members: KernelMembers, members: Sequence[ReferenceNode], name: str, device_tensor: Array
-    ) -> Value:
-        """Evaluate the members for the stored tensor `device_tensor`. Raise Missing if no rule covers a member."""
-        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
-        begin = len(members) - self._maps_at_end(members)
-        has_matmul = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
-        has_matmul = has_matmul and not kernel_members.has_result(members[begin - 1])
-        value: Value = None
-        for i, member in enumerate(members):
-            if i == begin or (has_matmul and i == begin - 1):
-                first = member if i < begin else None
-                if (
-                    value := kernel_members.evaluate_elementwise(members[begin:], name, device_tensor, first)
-                ) is not None:
-                    break
-            value = kernel_members.evaluate(member, member is members[-1]).get(name)
-            kernel_members.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
-        return value
+        is_chosen = kernel.depends_on_choice
+        return self._check(blank, node, value, is_chosen, allowed), value, is_chosen
 
     def _compare_with_oracle(
         self, check: KernelCheck, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None
@@ -464,29 +420,13 @@ class KernelChecker:
         if is_chosen:
             note = f"by the rules: what {self._oracle.name} has rests on a choice that rounding may turn"
             return check._replace(note=note)
-        host_values = next(
-            live_values for live_values in self._host_values if live_values.runner is self.reference.runner
-        )
+        host_values = next(values for values in self._host_values if values.runner is self.reference.runner)
         stored_values = self._stored_values
         expected = self._oracle.kernel_expectation(
             members, check.name, value, lambda name: stored_values[name] if name in stored_values else host_values[name]
         )
         oracle_check = self._check(check, members[-1], expected.value, False, allowed)
         return oracle_check._replace(note=expected.note or oracle_check.note, fault=expected.fault)
-
-    def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
-        """Return the number of elementwise members at the end."""
-        if self.reference.opsets.get("", 1) < MIN_OPSET:
-            return 0
-        count = 0
-        for member in reversed(members):
-            is_map = (
-                member.op in ELEMENTWISE and not member.domain and member.op not in self.reference.runner.custom_rules
-            )
-            if not is_map or len(member.outputs) != 1 or member.is_folded:
-                break
-            count += 1
-        return count
 
     def _member_tolerances(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
         """Return the caller's absolute errors for the members, by output."""
@@ -525,9 +465,8 @@ class KernelChecker:
             value = as_stored(
                 Bounded(value.value, value.error, value.dtype).with_alternatives(value.alternatives), types
             )
-        array, expected = to_common_float_type(
-            blank.stored.array, round_at_subgraph_border(blank.stored.array, value, types)
-        )
+        array = blank.stored.array
+        array, expected = to_common_float_type(array, round_at_subgraph_border(array, value, types))
         is_unfused = len(blank.members) == 1
         deviation = compare_node_output(node.op, array, expected, types, allowed, unfused=is_unfused)
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen differently

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
-from .bounds.blockwise import plan_elementwise_blocks
+from .bounds.blockwise import ELEMENTWISE, MIN_OPSET, plan_elementwise_blocks
 from .bounds.bounded import Bounded, round_to_type
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, find_float_type, is_float
 from .bounds.lazy_values import BlockAssembler, RetypedValue, StreamedValue
@@ -42,9 +42,9 @@ class IsolatedResult(NamedTuple):
 class KernelMembers:
     """Values of a kernel's members, computed from its inputs under one assumption on rounding.
 
-    choices: integers and booleans of the unfused program. known: inputs, constants, and values that the host computes
-    from them. stored_tensors: the kernel's inputs. kernel_facts: facts about each member. allowed: the caller's absolute errors, by
-    output of a member.
+    choices: integers and booleans of the unfused program. host_values: inputs, constants, and values that the host
+    computes from them. stored_tensors: the kernel's inputs. kernel_facts: facts about each member. allowed: the
+    caller's absolute errors, by output of a member.
     """
 
     def __init__(
@@ -82,8 +82,37 @@ class KernelMembers:
         )
         return is_same and self._results.keys().isdisjoint(node.inputs) and node.op not in REREADS_RESULTS
 
+    def evaluate_members(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
+        """Evaluate the members for the stored tensor `device_tensor`. Raise MissingRuleError if no rule covers one."""
+        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
+        begin = len(members) - self._maps_at_end(members)
+        has_matmul = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
+        has_matmul = has_matmul and not self.has_result(members[begin - 1])
+        value: Value = None
+        for i, member in enumerate(members):
+            if i == begin or (has_matmul and i == begin - 1):
+                first = member if i < begin else None
+                value = self.evaluate_elementwise(members[begin:], name, device_tensor, first)
+                if value is not None:
+                    break
+            value = self.evaluate(member, member is members[-1]).get(name)
+            self.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
+        return value
+
+    def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
+        """Return the number of elementwise members at the end."""
+        if self._reference.opsets.get("", 1) < MIN_OPSET:
+            return 0
+        count, custom_rules = 0, self._reference.runner.custom_rules
+        for member in reversed(members):
+            is_map = member.op in ELEMENTWISE and not member.domain and member.op not in custom_rules
+            if not is_map or len(member.outputs) != 1 or member.is_folded:
+                break
+            count += 1
+        return count
+
     def evaluate(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
-        """Return a member's results. Raise Missing if no rule covers the member."""
+        """Return a member's results. Raise MissingRuleError if no rule covers the member."""
         runner = self._reference.runner if is_last else self._host_values.runner
         choices = self._choices
         try:

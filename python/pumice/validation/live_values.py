@@ -26,12 +26,14 @@ from .bounds.rule_runner import (
 from .monte_carlo import MonteCarloSamples
 from .reference import Reference, ReferenceNode
 
+RuleResults = dict[str, Value] | None  # the rules' results of a node; None if missing or not requested
+
 
 class LiveValues:
     """Bounded values by name; constants are created on access.
 
     sampled: track dependent errors by sampling; otherwise errors are independent. lazy: keep no float64 copies of
-    the model's inputs. device_value: the device's values; their integers decide choices if a node cannot go on otherwise.
+    the model's inputs. device: the device's values; their integers decide choices if a node cannot go on otherwise.
     """
 
     def __init__(
@@ -46,10 +48,8 @@ class LiveValues:
         self.device = device
         self.reference = reference
         self.runner = runner
-        types = (
-            runner.types.at_precision("fp32") if reference.has_mixed_precision else runner.types
-        )  # fp32 nodes read the inputs unrounded
         exact = runner.types.at_precision("fp32")
+        types = exact if reference.has_mixed_precision else runner.types  # fp32 nodes read the inputs unrounded
         self.values: dict[str, Value] = {
             name: _bounded_case_input(value, exact if name in reference.host_inputs else types, lazy)
             for name, value in case_inputs.items()
@@ -58,9 +58,8 @@ class LiveValues:
         self.choice_sources: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
         # Tensors computed only from device tensors -> the node that no rule covers.
         self.device_sources: dict[str, str] = {}
-        self.undecided_values: dict[
-            str, Bounded
-        ] = {}  # results whose choices the device settled, as the reference left them
+        # Results whose choices the device settled, as the reference left them.
+        self.undecided_values: dict[str, Bounded] = {}
         # Set if nodes are checked on their own: the additions that each node's kernel reports.
         self.additions: Mapping[str, int] = {}
         self.device_results: Mapping[str, Array] = {}  # and the device's tensors
@@ -111,6 +110,43 @@ class LiveValues:
         names = node.outputs if node.op in REREADS_RESULTS else ()
         stored = {name: Bounded(self.device_results[name]) for name in names if name in self.device_results}
         return node.run(values, self.runner, KernelFacts(self.additions.get(node.name, 0), stored, device_tensors))
+
+    def store_isolated(
+        self, node: ReferenceNode, name: str, array: Array | None, device: Bounded | None, results: RuleResults
+    ) -> None:
+        """Store a result for later nodes that are checked on the device's inputs: the device's value if available.
+
+        array, device: the device's tensor. results: the rules' results.
+        """
+        value = (results or {}).get(name)
+        if node.is_folded and isinstance(value, Bounded):
+            # Folded, possibly without intermediate rounding; later nodes read a constant.
+            types = self.reference.types.at_precision(node.precision)
+            folded = round_folded_constant(value, types) if array is None else bounded_folded_constant(array, types)
+            self.values[name] = folded
+        elif device is not None:
+            self.values[name] = device
+        elif value is not None or results is not None:
+            self.values[name] = value
+
+    def store_chained(self, node: ReferenceNode, name: str, device: Bounded | None, results: RuleResults) -> None:
+        """Store a result for later nodes of the chain: the reference's value if available, else the device's."""
+        value = (results or {}).get(name)
+        if node.is_folded and isinstance(value, Bounded):
+            value = round_folded_constant(value, self.runner.types.at_precision(node.precision))
+        if source := next((self.choice_sources[x] for x in node.inputs if x in self.choice_sources), ""):
+            self.choice_sources[name] = source
+        if isinstance(value, Bounded) and device is not None:
+            settled = adopt_device_choices(value, device)
+            if settled is not value:
+                self.choice_sources.setdefault(name, node.name)
+                self.undecided_values[name] = value
+            self.values[name] = settled
+        elif results is not None and name in results:
+            self.values[name] = value
+        elif device is not None:
+            self.values[name] = device
+            self.device_sources[name] = node.name
 
     def live_values(self) -> dict[str, Value]:
         """Return all live values except constants."""

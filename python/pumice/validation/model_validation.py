@@ -23,14 +23,7 @@ from .deviation import Deviation, compare_node_output, compare_tensor
 from .error_propagation import ErrorPropagation, find_ill_conditioned, find_overflow
 from .exact_outputs import ExactOutputs
 from .kernel_checker import KernelCheck, KernelChecker
-from .live_values import (
-    LiveValues,
-    adopt_device_choices,
-    bounded_device_tensor,
-    bounded_folded_constant,
-    round_folded_constant,
-    widen_error,
-)
+from .live_values import LiveValues, RuleResults, bounded_device_tensor, widen_error
 from .options import ValidationOptions, check_names
 from .oracle import Oracle
 from .output_scales import OutputScales
@@ -57,8 +50,9 @@ class _IsolatedCheck(NamedTuple):
     faults: dict[str, str]
 
 
-# The rules' results on the device's inputs, and from the model's inputs on; None if missing or not requested.
-_ExpectedPair = tuple[dict[str, Value] | None, dict[str, Value] | None]
+# Of checks on the device's inputs, and from the model's inputs on: the live values, and a node's results by the rules.
+_ValuesPair = tuple[LiveValues, LiveValues]
+_ExpectedPair = tuple[RuleResults, RuleResults]
 
 
 class ModelValidation:
@@ -80,14 +74,7 @@ class ModelValidation:
         self.tensors.set_float32(self.reference)
         self.oracle.bind(self.reference, options.tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
-        self.kernels: KernelChecker | None = None
-        self.flow_kernels: ControlFlowKernels | None = None
-        check_kernels = self.oracle.checks_kernels and options.mode != "chained"
-        if tensors is None:
-            if fused.program.has_control_flow:
-                self.flow_kernels = ControlFlowKernels(fused.program, self.reference, options.tolerance, check_kernels)
-            elif check_kernels:
-                self.kernels = KernelChecker(fused.program, self.reference, options.tolerance, self.oracle)
+        self.kernels, self.flow_kernels = (None, None) if tensors is not None else self._make_kernel_checkers()
         self.types: ProgramTypes = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
@@ -112,11 +99,19 @@ class ModelValidation:
         self._readers = self.reference.last_readers(results)
         self._read_names = {name for node in self.reference.nodes for name in node.inputs}
 
+    def _make_kernel_checkers(self) -> tuple[KernelChecker | None, ControlFlowKernels | None]:
+        """Return what checks the kernels of the optimised program without control flow, and with it."""
+        program, reference, tolerance = self.fused.program, self.reference, self.options.tolerance
+        check_kernels = self.oracle.checks_kernels and self.options.mode != "chained"
+        if program.has_control_flow:
+            return None, ControlFlowKernels(program, reference, tolerance, check_kernels)
+        return KernelChecker(program, reference, tolerance, self.oracle) if check_kernels else None, None
+
     @property
     def skip_reason(self) -> str:
         """Why the optimised program's kernels are not checked; "" if they are, or if that was not requested."""
-        judging = self.kernels or self.flow_kernels
-        return judging.skip_reason if judging else ""
+        checker = self.kernels or self.flow_kernels
+        return checker.skip_reason if checker else ""
 
     def close(self) -> None:
         """Close the programs compiled for the validation."""
@@ -132,9 +127,7 @@ class ModelValidation:
         """
         self.runs.begin_case()
         self.collected.begin_case()
-        case_inputs = {
-            name: value for name, value in case_inputs.items() if name not in self.reference.constants or name in inputs
-        }
+        case_inputs = {n: x for n, x in case_inputs.items() if n not in self.reference.constants or n in inputs}
         self._exact = ExactOutputs(self.reference, case_inputs)
         for number, (sampled, runner) in enumerate(self._error_models):
             self._is_again, self._chained = number > 0, runner
@@ -147,19 +140,15 @@ class ModelValidation:
                 self.collected.add_fault(error.node, case, str(error))
                 return
             step = _no_progress
-            if self.runs.differing:
+            if differing := self.runs.differing:
                 self.collected.rows = last
-                text = f"{len(self.runs.differing)} tensors have other bits when the program of single nodes runs again"
-                self._add_finding(
-                    Finding(NOT_DETERMINISTIC, self.runs.differing[0], text, len(self.runs.differing), case)
-                )
+                text = f"{len(differing)} tensors have other bits when the program of single nodes runs again"
+                self._add_finding(Finding(NOT_DETERMINISTIC, differing[0], text, len(differing), case))
                 break
             wrong = self.collected.wrong_rows()
             contradictions = self.oracle.faults.values()  # the reference's errors may be dependent too
-            only_chained_wrong = all(
-                row.judged is row.accumulated and (not row.fault or row.fault in contradictions) for row in wrong
-            )
-            if not wrong or not only_chained_wrong:
+            only_chained = all(r.judged is r.accumulated and (not r.fault or r.fault in contradictions) for r in wrong)
+            if not wrong or not only_chained:
                 break
         compare_runs(self, inputs, case)
 
@@ -180,21 +169,18 @@ class ModelValidation:
             self._exact = ExactOutputs(self.reference, None)
         isolated = self.isolated = LiveValues(self.reference, self.reference.runner, case_inputs, lazy=lazy)
         chained = LiveValues(self.reference, self._chained, case_inputs, sampled, lazy, isolated)
-        propagation = ErrorPropagation()
-        self.scales = OutputScales(self.reference)
+        propagation, self.scales = ErrorPropagation(), OutputScales(self.reference)
         self._overflow_sources, self.choices = {}, {}
         self._case = case
         self.oracle.begin_case(inputs, case_inputs, case, sampled)
         if not self._is_again:
             self._check_indices(inputs, case)
         if self.kernels and not self._is_again:
-            self.kernels.begin_case(
-                inputs, case_inputs, streaming.WINDOW_BYTES if isinstance(device_tensors, WindowedTensors) else None
-            )
+            self.kernels.begin_case(inputs, case_inputs, streaming.WINDOW_BYTES if lazy else None)
         step()
         for index, node in enumerate(self.reference.nodes):
             device_tensors.load(index)
-            if index == 0 or isinstance(device_tensors, WindowedTensors):
+            if index == 0 or lazy:
                 isolated.additions = self.tensors.additions(inputs)
             isolated.device_results = {} if self.tensors.from_one_run else device_tensors
             self._check_node(node, device_tensors, isolated, chained, propagation, case)
@@ -208,7 +194,7 @@ class ModelValidation:
         if self.flow_kernels and not self._is_again:
             self._check_control_flow(self.flow_kernels, inputs, device_tensors, case)
         if self.options.mode != "isolated":
-            self._check_outputs(inputs, device_tensors, chained, propagation, case)
+            self._check_outputs(inputs, chained, propagation, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
         """Check for out-of-range indices that only the device knows."""
@@ -239,78 +225,67 @@ class ModelValidation:
         """Evaluate a node from the model's inputs on, with the caller's tolerances, or return None and the reason."""
         if self.options.mode == "isolated":
             return None, ""
-        chained_values, note = self._evaluate(node, chained, packable, case)
-        chained_values = chained_values and {
-            name: widen_error(value, self.options.tolerance(node.name, name), self._chained.types)
-            for name, value in chained_values.items()
-        }
+        results, note = self._evaluate(node, chained, packable, case)
+        types, tolerance = self._chained.types, self.options.tolerance
+        results = results and {n: widen_error(x, tolerance(node.name, n), types) for n, x in results.items()}
         if not note.startswith(_UNDECIDED_PREFIX):
-            return chained_values, note
+            return results, note
         # The chain continues from the device's choice.
         chained.choice_sources.update(dict.fromkeys(node.outputs, node.name))
-        return chained_values, ""
+        return results, ""
 
     def _check_node(
         self,
         node: ReferenceNode,
-        device_tensors: dict[str, Array],
+        device_tensors: TensorMap,
         isolated: LiveValues,
         chained: LiveValues,
         propagation: ErrorPropagation,
         case: int,
     ) -> None:
         # Streamed tensors are kept in compact form.
-        packable = (
-            device_tensors if isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values else {}
-        )
-        isolated_results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
-        isolated_check = self._isolated_checks[node.name]
+        is_packed = isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values
+        packable = device_tensors if is_packed else {}
+        results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
+        check = self._isolated_checks[node.name]
         missing = chained.unproved_inputs(node)
-        chained_values, chained_note = self._evaluate_chained(node, chained, packable, case)
-        if (chained_values is None and chained_note) or not isolated_check.is_covered:
+        chained_results, note = self._evaluate_chained(node, chained, packable, case)
+        if (chained_results is None and note) or not check.is_covered:
             missing = (*missing, node.name)
         chained.track_device_values(node)
-        if text := chained.describe_choice(node, chained_values):
+        if text := chained.describe_choice(node, chained_results):
             self._add_finding(Finding("undecided decisions", node.name, text, case=case))
         for name in node.outputs:
-            self._store_values(node, name, device_tensors, (isolated, chained), (isolated_results, chained_values))
+            self._store_values(node, name, device_tensors, (isolated, chained), (results, chained_results))
             if missing:
                 chained.unproved[name] = missing
-            if overflow_source := next(
-                (
-                    self._overflow_sources[input_name]
-                    for input_name in node.inputs
-                    if input_name in self._overflow_sources
-                ),
-                "",
-            ):
-                self._overflow_sources[name] = overflow_source
-            if name in device_tensors:
-                expected = self.oracle.chained_expectation(
-                    name, (chained_values or {}).get(name), name in chained.choice_sources
-                )
-                reason = isolated_check.notes[name] or chained_note or self.oracle.notes.get(name, "")
-                self._add_node_row(node, name, device_tensors[name], isolated_check.deviations[name], expected, reason)
-                self._compare_with_other_run(node.name, name, device_tensors[name], case)
-                if chained_values is not None and isinstance(chained_values.get(name), Bounded):
-                    self._record_propagation(node, name, device_tensors[name], chained_values[name], propagation, case)
-                if self.flow_kernels and not is_float(device_tensors[name].dtype):
-                    self.choices[name] = device_tensors[name]
-            elif (
-                self.tensors.missing_note
-                and not self._is_again
-                and name in self._read_names
-                and isinstance(value := (isolated_results or chained_values or {}).get(name), Bounded)
-            ):
-                row = make_unchecked_row(node, name, value.value, case)
-                self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
+            if source := next((self._overflow_sources[x] for x in node.inputs if x in self._overflow_sources), ""):
+                self._overflow_sources[name] = source
+            value, tensor = (chained_results or {}).get(name), device_tensors.get(name)
+            if tensor is not None:
+                expected = self.oracle.chained_expectation(name, value, name in chained.choice_sources)
+                reason = check.notes[name] or note or self.oracle.notes.get(name, "")
+                self._add_node_row(node, name, tensor, check.deviations[name], expected, reason)
+                self._compare_with_other_run(node.name, name, tensor, case)
+                if isinstance(value, Bounded):
+                    self._record_propagation(node, name, tensor, value, propagation, case)
+                if self.flow_kernels and not is_float(tensor.dtype):
+                    self.choices[name] = tensor
+            else:
+                self._add_missing_row(node, name, (results or chained_results or {}).get(name), case)
         for row in kernels:
             self._add_row(row, fixed=True)
+
+    def _add_missing_row(self, node: ReferenceNode, name: str, value: Value, case: int) -> None:
+        """Add a row for a tensor that nodes read but the program under test does not have."""
+        if self.tensors.missing_note and not self._is_again and name in self._read_names and isinstance(value, Bounded):
+            row = make_unchecked_row(node, name, value.value, case)
+            self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
 
     def _check_isolated(
         self,
         node: ReferenceNode,
-        device_tensors: dict[str, Array],
+        device_tensors: TensorMap,
         isolated: LiveValues,
         packable: dict[str, Array],
         case: int,
@@ -324,20 +299,15 @@ class ModelValidation:
             self._add_finding(value._replace(case=case), fixed=True)
         inputs = isolated.inputs_of(node) if results is not None and self.oracle.has_own_values else {}
         expected = self.oracle.node_expectation(node, inputs, results)
-        deviations = {
-            name: self._compare_isolated(node, name, device_tensors[name], (expected or {}).get(name))
-            for name in node.outputs
-            if name in device_tensors
-        }
+        names = [name for name in node.outputs if name in device_tensors]
+        deviations = {n: self._compare_isolated(node, n, device_tensors[n], (expected or {}).get(n)) for n in names}
         notes = {name: note or self.oracle.notes.get(name, "") for name in deviations}
         faults = {name: self.oracle.faults[name] for name in deviations if name in self.oracle.faults}
         self._isolated_checks[node.name] = _IsolatedCheck(results is not None or not note, deviations, notes, faults)
         oracle_results = expected if self.oracle.has_own_values else None
         del expected  # frees unread values below
         if packable and results is not None and not node.is_folded:  # free unread values before creating new ones
-            results = {
-                name: self._needed_part(node, name, value, name in device_tensors) for name, value in results.items()
-            }
+            results = {n: self._needed_part(node, n, x, n in device_tensors) for n, x in results.items()}
         kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results, case)
         if packable and self.options.mode == "both" and results is not None and not node.is_folded:
             results = {name: None if name in device_tensors else value for name, value in results.items()}
@@ -354,26 +324,19 @@ class ModelValidation:
         return self._compare(node, actual, expected, types, self.options.tolerance(node.name, name))
 
     def _check_kernels(
-        self,
-        node: ReferenceNode,
-        device_tensors: dict[str, Array],
-        isolated_results: dict[str, Value] | None,
-        case: int,
+        self, node: ReferenceNode, device_tensors: TensorMap, isolated_results: dict[str, Value] | None, case: int
     ) -> list[ValidationRow]:
         """Check the optimised program's stored tensors for this node's results."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
-        checks = self.kernels.check_kernels(
-            node, device_tensors, isolated_results, tolerances, self.isolated.additions.get(node.name, 0)
-        )
+        additions = self.isolated.additions.get(node.name, 0)
+        checks = self.kernels.check_kernels(node, device_tensors, isolated_results, tolerances, additions)
         return [self._kernel_row(node, check, case) for check in checks]
 
     def _kernel_row(self, node: ReferenceNode, check: KernelCheck, case: int) -> ValidationRow:
         row = make_unchecked_row(node, check.name, check.stored.array, case)
-        waived = self.options.allows(check.name) or (
-            bool(check.unproved) and all(map(self._allows_node, check.unproved))
-        )
+        waived = self._is_output_waived(check.name, check.unproved)
         note = check.note or (self.oracle.notes.get(check.name, "") if check.members == (node.name,) else "")
         row = row._replace(local=check.deviation, note=note, unproved=check.unproved, waived=waived, fault=check.fault)
         row = row._replace(program="kernels", members=check.members, kernel=check.stored.kernel)
@@ -395,54 +358,16 @@ class ModelValidation:
             self._add_row(check.attribute_row(row, waived), fixed=True)
 
     def _store_values(
-        self,
-        node: ReferenceNode,
-        name: str,
-        device_tensors: dict[str, Array],
-        carried: tuple[LiveValues, LiveValues],
-        expected: _ExpectedPair,
+        self, node: ReferenceNode, name: str, device_tensors: TensorMap, carried: _ValuesPair, expected: _ExpectedPair
     ) -> None:
         """Store later nodes' inputs: alone, the device's values; in the chain, the reference's if available."""
         (isolated, chained), (isolated_results, chained_results) = carried, expected
-        chained_value, isolated_value = (chained_results or {}).get(name), (isolated_results or {}).get(name)
-        from_device = None
-        if name in device_tensors:
-            from_device = bounded_device_tensor(
-                device_tensors[name],
-                self.types.at_precision(node.precision),
-                chained_value,
-                isinstance(device_tensors, WindowedTensors),
-            )
-        if node.is_folded and isinstance(isolated_value, Bounded):
-            # Folded, possibly without intermediate rounding; later nodes read a constant.
-            types = self.types.at_precision(node.precision)
-            isolated.values[name] = (
-                bounded_folded_constant(device_tensors[name], types)
-                if name in device_tensors
-                else round_folded_constant(isolated_value, types)
-            )
-        elif from_device is not None:
-            isolated.values[name] = from_device
-        elif isolated_value is not None or isolated_results is not None:
-            isolated.values[name] = isolated_value
-        if node.is_folded and isinstance(chained_value, Bounded):
-            chained_value = round_folded_constant(chained_value, self._chained.types.at_precision(node.precision))
-        if choice_source := next(
-            (chained.choice_sources[input_name] for input_name in node.inputs if input_name in chained.choice_sources),
-            "",
-        ):
-            chained.choice_sources[name] = choice_source
-        if isinstance(chained_value, Bounded) and from_device is not None:
-            settled = adopt_device_choices(chained_value, from_device)
-            if settled is not chained_value:
-                chained.choice_sources.setdefault(name, node.name)
-                chained.undecided_values[name] = chained_value
-            chained.values[name] = settled
-        elif chained_results is not None and name in chained_results:
-            chained.values[name] = chained_value
-        elif from_device is not None:
-            chained.values[name] = from_device
-            chained.device_sources[name] = node.name
+        array, device = device_tensors.get(name), None
+        if array is not None:
+            types, lazy = self.types.at_precision(node.precision), isinstance(device_tensors, WindowedTensors)
+            device = bounded_device_tensor(array, types, (chained_results or {}).get(name), lazy)
+        isolated.store_isolated(node, name, array, device, isolated_results)
+        chained.store_chained(node, name, device, chained_results)
 
     def _add_node_row(
         self,
@@ -455,43 +380,34 @@ class ModelValidation:
     ) -> None:
         row = make_unchecked_row(node, name, actual, self._case)
         allowed = self.options.tolerance(node.name, name)
-        chained_deviation = self._compare(
-            node, actual, chained_value, self._chained.types.at_precision(node.precision), allowed
-        )
+        types = self._chained.types.at_precision(node.precision)
+        accumulated = self._compare(node, actual, chained_value, types, allowed)
         if self.options.mode == "both" and isolated_deviation is None:
-            chained_deviation = None  # checked on its own or not at all
+            accumulated = None  # checked on its own or not at all
             note = note or "the reference has no such value"
-        if (
-            self.options.mode == "chained"
-            and chained_deviation is not None
-            and not chained_deviation.ok
-            and name in self._overflow_sources
-        ):
+        source = self._overflow_sources.get(name)
+        if self.options.mode == "chained" and source is not None and accumulated is not None and not accumulated.ok:
             # Only the unfused program is sure to store that number, and no caller runs it; the outputs show its effect.
-            chained_deviation = None
-            note = f"rests on node '{self._overflow_sources[name]}', which overflows"
+            accumulated = None
+            note = f"rests on node '{source}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
-        if isolated_deviation is None and chained_deviation is None:
+        if isolated_deviation is None and accumulated is None:
             row = row._replace(unproved=(node.name,))
-        tensor_statistics = statistics(actual, chained_value)
-        isolated_check = self._isolated_checks.get(node.name)
-        fault = (isolated_check.faults.get(name, "") if isolated_check else "") or self.oracle.faults.get(name, "")
-        row = row._replace(note=note, fault=fault, waived=waived, statistics=tensor_statistics)
+        check = self._isolated_checks.get(node.name)
+        fault = (check.faults.get(name, "") if check else "") or self.oracle.faults.get(name, "")
+        row = row._replace(note=note, fault=fault, waived=waived, statistics=statistics(actual, chained_value))
         self._add_row(
-            row._replace(local=isolated_deviation, accumulated=chained_deviation, has_tolerance=allowed is not None)
+            row._replace(local=isolated_deviation, accumulated=accumulated, has_tolerance=allowed is not None)
         )
 
     def _compare(
         self, node: ReferenceNode, actual: Array, expected: Value, types: ProgramTypes, allowed: float | None
     ) -> Deviation | None:
-        if not isinstance(expected, Bounded):
-            return None
-        return compare_node_output(node.op, actual, expected, types, allowed)
+        return compare_node_output(node.op, actual, expected, types, allowed) if isinstance(expected, Bounded) else None
 
     def _record_propagation(
-        self, node: ReferenceNode, name: str, actual: Array, expected: Value, propagation: ErrorPropagation, case: int
+        self, node: ReferenceNode, name: str, actual: Array, expected: Bounded, propagation: ErrorPropagation, case: int
     ) -> None:
-        assert isinstance(expected, Bounded)
         types = self.types.at_precision(node.precision)
         propagation.add(node, name, actual, expected, types)
         if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
@@ -506,40 +422,28 @@ class ModelValidation:
     # ---- outputs
 
     def _check_outputs(
-        self,
-        inputs: dict[str, Array],
-        device_tensors: dict[str, Array],
-        chained: LiveValues,
-        propagation: ErrorPropagation,
-        case: int,
+        self, inputs: dict[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
     ) -> None:
         try:
             results = self.runs.results(inputs)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
-        self.check_results = lambda rerun: self._check_results(
-            self.reference.decode_strings(rerun), device_tensors, chained, propagation, case
-        )
+        decode = self.reference.decode_strings
+        self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation, case)
         self.check_results(results)
         for row in empty_case_rows(results, case, self.options):
             self._add_row(row)
 
     def _check_results(
-        self,
-        results: Mapping[str, Array],
-        device_tensors: dict[str, Array],
-        chained: LiveValues,
-        propagation: ErrorPropagation,
-        case: int,
+        self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
     ) -> None:
         expected = {**packed_output_values(self.fused, chained), **chained.live_values(), **chained.undecided_values}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chained[name]
-            value = self.oracle.chained_expectation(
-                name, None if name in chained.device_sources else value, name in chained.choice_sources
-            )
+            value = None if name in chained.device_sources else value
+            value = self.oracle.chained_expectation(name, value, name in chained.choice_sources)
             self._compare_with_other_run(name, "", result, case)
             self._check_output(name, result, value, chained, propagation)
 
@@ -555,20 +459,16 @@ class ModelValidation:
             self._add_row(row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing)))
             return
         allowed = self.options.tolerance(name, name)
-        chained_deviation = compare_tensor(
-            result, expected, self.reference.types_of(name, self._chained.types), allowed
-        )
+        deviation = compare_tensor(result, expected, self.reference.types_of(name, self._chained.types), allowed)
         derived = allowed is None  # the caller's tolerance is not adjusted
-        if derived and not chained_deviation.ok and not chained_deviation.kind and name in chained.choice_sources:
+        if derived and not deviation.ok and not deviation.kind and name in chained.choice_sources:
             missing = (*missing, chained.choice_sources[name])  # the fused program may have chosen differently
         waived, note = self._is_output_waived(name, missing), describe_unproved_nodes(missing)
-        if (
-            not chained_deviation.ok and missing and not chained_deviation.kind
-        ):  # unproved nodes before it may explain the error
+        if not deviation.ok and missing and not deviation.kind:  # unproved nodes before it may explain the error
             if name in chained.choice_sources:
                 note = f"rests on a choice of node '{chained.choice_sources[name]}' that rounding may turn"
-            chained_deviation = chained_deviation._replace(allowed=np.inf, undecided=chained_deviation.elements)
-        row = row._replace(accumulated=chained_deviation, note=note, unproved=missing, waived=waived)
+            deviation = deviation._replace(allowed=np.inf, undecided=deviation.elements)
+        row = row._replace(accumulated=deviation, note=note, unproved=missing, waived=waived)
         limit, scale = self.options.accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
         is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
         above = self._exact.inaccuracy(name, result, expected, limit, scale, is_exact)
@@ -576,9 +476,7 @@ class ModelValidation:
         self._find_causes(name, expected, propagation, self._case)
 
     def _is_output_waived(self, output: str, missing: tuple[str, ...]) -> bool:
-        return self.options.allows(output) or (
-            bool(missing) and all(self._allows_node(node_name) for node_name in missing)
-        )
+        return self.options.allows(output) or (bool(missing) and all(map(self._allows_node, missing)))
 
     def _allows_node(self, name: str) -> bool:
         node = self.nodes[name]
@@ -586,10 +484,8 @@ class ModelValidation:
 
     def _find_causes(self, name: str, expected: Bounded, propagation: ErrorPropagation, case: int) -> None:
         unit = self.types.storage_type(expected.dtype).unit if expected.is_float else 0.0
-        for finding in (
-            *propagation.findings(name, case, unit),
-            *find_ill_conditioned(name, expected, self.scales.by_name.get(name), case),
-        ):
+        ill_conditioned = find_ill_conditioned(name, expected, self.scales.by_name.get(name), case)
+        for finding in (*propagation.findings(name, case, unit), *ill_conditioned):
             self._add_finding(finding)
 
     def _add_finding(self, finding: Finding, fixed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The values that validation compares with: from the float64 rules, or a reference with its own bounds (Valued)."""
+"""The values that validation compares with: from the float64 rules, or a reference with bounds (ValueOracle)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Oracle:
     """Compares with the float64 rules. Subclasses use the values of another reference instead.
 
     chained: the reference only has values from the model's inputs on, so no node is checked on the device's inputs.
-    values_by_name, own_values: by name, kept until the last reader. notes: per tensor, why the rules are used instead. faults: per
-    tensor, how the reference itself exceeds its bound.
+    values_by_name, own_values: by name, kept until the last reader. notes: per tensor, why the rules are used instead.
+    faults: per tensor, how the reference itself exceeds its bound.
     """
 
     name = "float64"
@@ -72,22 +72,22 @@ class Oracle:
     def node_expectation(
         self, node: ReferenceNode, isolated: Mapping[str, Value], rule_results: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """Return the values to compare a node's outputs with. alone: the device's inputs. made: the rules' results."""
+        """Return the values to compare a node's outputs with. isolated: the device's inputs."""
         return rule_results
 
     def follow_node(self, node: ReferenceNode) -> None:
         """Replace `node_expectation` when the case is checked again from the model's inputs on."""
 
     def chained_expectation(self, name: str, rule_value: Value, is_undecided: bool) -> Value:
-        """Return the value to compare a tensor with from the model's inputs on. made: the rules' result. is_undecided:
-        whether it depends on an undecided choice.
+        """Return the value to compare a tensor with from the model's inputs on. is_undecided: whether it depends on an
+        undecided choice.
         """
         return rule_value
 
     def kernel_expectation(
         self, members: Sequence[ReferenceNode], name: str, rule_value: Value, read: Callable[[str], Value]
     ) -> ExpectedValue:
-        """Return the value to compare a kernel's tensor with; its last member computes it. made: the rules' result.
+        """Return the value to compare a kernel's tensor with; its last member computes it.
 
         read: returns a kernel input by name. Raise KeyError if there is no such value.
         """
@@ -253,21 +253,15 @@ class ValueOracle(Oracle):
         """Return the reference's value with the sum of both bounds, or the rules' value if its types cannot represent a
         number.
         """
-        if (
-            not isinstance(rule_value, Bounded)
-            or not isinstance(own_bounded, Bounded)
-            or not isinstance(value, np.ndarray)
-        ):
+        if not (isinstance(rule_value, Bounded) and isinstance(own_bounded, Bounded) and isinstance(value, np.ndarray)):
             return ExpectedValue(rule_value)
         alike = value.dtype == rule_value.dtype or (self.any_float and rule_value.is_float and is_float(value.dtype))
         if value.shape != rule_value.shape or not alike or own_bounded.shape != rule_value.shape:
             return ExpectedValue(Bounded(value, None, value.dtype))
         coverage = COVERAGE_FACTOR if runner.types.independent_errors else 1.0
-        own_with_dtype = Bounded(own_bounded.value, own_bounded.error, value.dtype).with_alternatives(
-            own_bounded.alternatives
-        )
-        own_deviation = compare_tensor(value, own_with_dtype, runner.types)
-        fault = "" if own_deviation.ok else _describe_contradiction(self.name, own_deviation)
+        own = Bounded(own_bounded.value, own_bounded.error, value.dtype).with_alternatives(own_bounded.alternatives)
+        deviation = compare_tensor(value, own, runner.types)
+        fault = "" if deviation.ok else _describe_contradiction(self.name, deviation)
         if not rule_value.is_float:
             error = rule_value.errors() + own_bounded.errors()
             combined = Bounded(value, error if np.any(error) else None, rule_value.dtype)
@@ -275,21 +269,15 @@ class ValueOracle(Oracle):
         storage, read = self.types.storage_type(rule_value.dtype), self.types.read_back_type(value.dtype)
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
-            own_error = own_bounded.errors() + (
-                np.abs(exact) * read.unit + read.step if read.unit > storage.unit else 0.0
-            )
-            difference = (
-                np.abs(rule_value.value - own_bounded.value) / coverage
-            )  # the weights may be rounded to either type
-            own_error = np.where(np.isfinite(exact), own_error, own_bounded.errors()) + np.where(
-                np.isfinite(difference), difference, 0.0
-            )
-            max_magnitude = np.abs(rule_value.value) + own_error * coverage
-            beyond = np.isfinite(rule_value.value) & (
-                max_magnitude * (1 + storage.unit) > min(storage.largest, read.largest)
-            )
+            error = own_bounded.errors() + (np.abs(exact) * read.unit + read.step if read.unit > storage.unit else 0.0)
+            error = np.where(np.isfinite(exact), error, own_bounded.errors())
+            # The weights may be rounded to either type.
+            difference = np.abs(rule_value.value - own_bounded.value) / coverage
+            error = error + np.where(np.isfinite(difference), difference, 0.0)
+            largest = (np.abs(rule_value.value) + error * coverage) * (1 + storage.unit)
+            beyond = np.isfinite(rule_value.value) & (largest > min(storage.largest, read.largest))
             values = np.where(beyond, rule_value.value, exact)
-        combined = Bounded(values, rule_value.errors() + own_error, rule_value.dtype, rule_value.stored)
+        combined = Bounded(values, rule_value.errors() + error, rule_value.dtype, rule_value.stored)
         return ExpectedValue(_with_undecided_choices(combined, rule_value, own_bounded), "", fault)
 
 

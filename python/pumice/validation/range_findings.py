@@ -22,13 +22,8 @@ from .reference import Reference, ReferenceNode
 from .report_rows import Finding
 from .tensor_sources import Subject
 
-_LINEAR_OPERATORS = (
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "Mul",
-)  # linear in their constants if the other input is fixed
+# Linear in their constants if the other input is fixed.
+_LINEAR_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
 _DOMINANCE_FACTOR = 2.0  # threshold, in roundings of normal numbers
 _BIAS_INPUT = 2  # index of the bias input
 _PRECISION_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
@@ -66,21 +61,12 @@ class RangeFindings:
         rule_results: Mapping[str, Value],
         device_tensors: Mapping[str, Array],
     ) -> Iterator[Finding]:
-        """Yield the findings of a node. isolated: values on the device's inputs. rule_results: the rules' results. device_tensors: the
-        device's tensors.
-        """
+        """Yield the findings of a node. isolated: values on the device's inputs."""
         types = isolated.runner.types.at_precision(node.precision)
         for name in node.outputs:
-            value = rule_results.get(name)
-            if (
-                name in device_tensors
-                and isinstance(value, Bounded)
-                and value.is_float
-                and value.shape == device_tensors[name].shape
-            ):
-                yield from _flushed_subnormals(
-                    node.name, name, device_tensors[name], value, types.storage_type(value.dtype)
-                )
+            value, tensor = rule_results.get(name), device_tensors.get(name)
+            if isinstance(value, Bounded) and value.is_float and tensor is not None and value.shape == tensor.shape:
+                yield from _flushed_subnormals(node.name, name, tensor, value, types.storage_type(value.dtype))
         if node.op in ("Cast", "QuantizeLinear") and not node.domain:
             yield from _saturated_integers(node, _node_inputs(isolated, node))
         if node.name in self._fp32_notes:
@@ -125,10 +111,8 @@ def _conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
     largest_overflowed = largest_vanished = 0.0
     for index in iter_blocks(array.shape):
         magnitudes = np.abs(array[index])
-        overflows, vanishes = (
-            (magnitudes >= limit) & np.isfinite(magnitudes),
-            (magnitudes <= target.step / 2) & (magnitudes > 0),
-        )
+        overflows = (magnitudes >= limit) & np.isfinite(magnitudes)
+        vanishes = (magnitudes <= target.step / 2) & (magnitudes > 0)
         beyond, vanished = beyond + int(overflows.sum()), vanished + int(vanishes.sum())
         low += int(((magnitudes < target.normal) & (magnitudes > 0)).sum())
         largest_overflowed = max(largest_overflowed, float(np.max(magnitudes, initial=0.0, where=overflows)))
@@ -156,8 +140,8 @@ def _conversion_findings(node: str, name: str, lost: ConversionLoss, size: int, 
     precision = _PRECISION_NAMES[target.name]
     if lost.overflowed:
         text = (
-            f"{lost.overflowed} of {size} elements of constant '{name}' are held at the limit of {precision}, {target.largest:.5g}, or as "
-            f"infinity: the largest is {lost.largest_overflowed:.5g}"
+            f"{lost.overflowed} of {size} elements of constant '{name}' are held at the limit of {precision}, "
+            f"{target.largest:.5g}, or as infinity: the largest is {lost.largest_overflowed:.5g}"
         )
         yield Finding("clamped constant", node, text, lost.largest_overflowed)
     if lost.num_vanished:
@@ -188,30 +172,26 @@ def _dominating_weights(
         sizes[name] = Bounded(np.abs(exact), None, value.dtype, True, value.constant)
     exact_runner = runner.with_types(runner.types.without_errors())
     try:
-        change_of, size_of = (
-            node.run(perturbed, exact_runner)[node.outputs[0]],
-            node.run(sizes, exact_runner)[node.outputs[0]],
-        )
+        moved = node.run(perturbed, exact_runner)[node.outputs[0]]
+        total = node.run(sizes, exact_runner)[node.outputs[0]]
     except (Unproved, IndexError, KeyError, MemoryError):
         return
-    if not isinstance(change_of, Bounded) or not isinstance(size_of, Bounded) or not change_of.size:
+    if not isinstance(moved, Bounded) or not isinstance(total, Bounded) or not moved.size:
         return
-    change, size = np.abs(change_of.value), size_of.value
-    unit = max(float_format.unit for float_format in coarse.values())
+    change, size = np.abs(moved.value), total.value
+    unit = max(target.unit for target in coarse.values())
     with np.errstate(all="ignore"):
-        relative_change = np.where(size > 0, change / size, 0.0)
-    over = relative_change > _DOMINANCE_FACTOR * unit
+        ratio = np.where(size > 0, change / size, 0.0)
+    over = ratio > _DOMINANCE_FACTOR * unit
     if not over.any():
         return
-    at = np.unravel_index(
-        int(np.argmax(np.where(np.isnan(relative_change), 0.0, relative_change))), relative_change.shape
-    )
+    at = np.unravel_index(int(np.argmax(np.where(np.isnan(ratio), 0.0, ratio))), ratio.shape)
     text = (
         f"rounding {' and '.join(repr(name) for name in coarse)} moves {int(over.sum())} of {over.size} elements of "
-        f"'{node.outputs[0]}' by more than that of normal numbers would: by {float(change[at]):.3g} at {[int(i) for i in at]}, where the "
-        f"terms come to {float(size[at]):.3g}"
+        f"'{node.outputs[0]}' by more than that of normal numbers would: by {float(change[at]):.3g} at "
+        f"{[int(i) for i in at]}, where the terms come to {float(size[at]):.3g}"
     )
-    yield Finding("rounded weights dominate", node.name, text, float(relative_change[at]))
+    yield Finding("rounded weights dominate", node.name, text, float(ratio[at]))
 
 
 # ---- results of a node

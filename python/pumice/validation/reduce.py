@@ -26,7 +26,7 @@ from .validate import Case, validate
 class Reduction(NamedTuple):
     """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 
-    before, after: number of nodes. num_trials: number of subgraphs that ran. precision: the precision at which the
+    before, after: number of nodes. tried: number of subgraphs that ran. precision: the precision at which the
     model fails.
     """
 
@@ -88,22 +88,18 @@ def reduce(
     report = validate(model, cases, context=context, precision=precision, repeat=repeat, **allowed)
     assert report.origin is not None
     wrong = [row for row in deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
-    nondeterministic = (
-        [] if wrong else [repeatability for repeatability in report.repeats if not repeatability.deterministic]
-    )
+    unstable = [] if wrong else [r for r in report.repeats if not r.deterministic]
     if not fails and report.ok:
         raise InputError(f"reduce: expected a model that fails, given one that does not: {report.summary}")
-    first = [nodes for row in wrong for nodes in suspect_node_groups(row)] + [
-        [repeatability.node] for repeatability in nondeterministic if repeatability.node
-    ]
-    fails_test = fails or make_failure_test(report.origin, repeat if nondeterministic else 0)
+    first = [nodes for row in wrong for nodes in suspect_node_groups(row)] + [[r.node] for r in unstable if r.node]
+    fails_test = fails or make_failure_test(report.origin, repeat if unstable else 0)
     tried = 0
-    for case in range(len(report.origin.cases)) if fails else [(wrong or nondeterministic)[0].case]:
-        shrinker_object = make_shrinker(report.origin, case, fails_test, progress)
-        subgraph = shrinker_object.find_smallest(first)
-        tried += shrinker_object.num_trials
+    for case in range(len(report.origin.cases)) if fails else [(wrong or unstable)[0].case]:
+        shrinker = make_shrinker(report.origin, case, fails_test, progress)
+        subgraph = shrinker.find_smallest(first)
+        tried += shrinker.num_trials
         if subgraph is not None:
-            return _make_reduction(subgraph, report.origin.setup, len(shrinker_object.reference.nodes), tried)
+            return _make_reduction(subgraph, report.origin.setup, len(shrinker.reference.nodes), tried)
     raise InputError(f"reduce: expected a part that fails, given none that does by itself: {report.summary}")
 
 

@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 
 
 GEMM_AND_CONV = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-SCALING_OPERATORS = {
-    "BatchNormalization",
-    "Div",
-    "Mul",
-}  # their constants may be folded into constants of GEMMs and convolutions
+# Their constants may be folded into constants of GEMMs and convolutions.
+SCALING_OPERATORS = {"BatchNormalization", "Div", "Mul"}
 # Operator -> indices of float inputs that only the host reads.
 _HOST_INPUT_INDICES = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
 # Operators that only move a float tensor's elements; their result keeps the storage type of the input.
@@ -109,8 +106,9 @@ class Reference:
 
     precision: precision of the program under test, or its types. kernels: operators that run user kernels, with their
     references.
-    rounded_reads: float32 values that a low-precision program rounds for some of their readers. saturated_reads: values whose
-    finite elements are rounded to finite ones. strings: maps string indices to strings; None if the program has none.
+    rounded_reads: float32 values that a low-precision program rounds for some of their readers. saturated_reads: values
+    whose finite elements are rounded to finite ones. strings: maps string indices to strings; None if the program has
+    none.
     """
 
     def __init__(
@@ -122,6 +120,7 @@ class Reference:
     ) -> None:
         file = ModelFile(source, folder)
         model = parse_model(file, with_weights=True)
+        graph = model.graph
         self._policy = policy = None if isinstance(precision, ProgramTypes) else parse_policy(precision)
         self.has_mixed_precision = policy is not None and not policy.is_plain and policy.precision != "fp32"
         self.rounded_reads, self.saturated_reads = set[str](), set[str]()
@@ -139,17 +138,10 @@ class Reference:
             for runner in (self.runner, self.chained):
                 runner.custom_rules.update(make_kernel_rules(kernels.operators))
         self._constant_cache = LruCache()
-        self.constants: dict[str, Array] = {
-            tensor.name: numpy_helper.to_array(tensor, os.fspath(file.folder or ""))
-            for tensor in model.graph.initializer
-        }
-        protos = dict(zip(node_names(model.graph), model.graph.node, strict=True))
-        inputs, self.outputs = (
-            [value.name for value in value_infos] for value_infos in (model.graph.input, model.graph.output)
-        )
-        recipes = [
-            NodeRecipe(node.op_type, name, _all_inputs(node), list(node.output), {}) for name, node in protos.items()
-        ]
+        self.constants = {t.name: numpy_helper.to_array(t, os.fspath(file.folder or "")) for t in graph.initializer}
+        protos = dict(zip(node_names(graph), graph.node, strict=True))
+        inputs, self.outputs = ([value.name for value in values] for values in (graph.input, graph.output))
+        recipes = [NodeRecipe(p.op_type, name, _all_inputs(p), list(p.output), {}) for name, p in protos.items()]
         ordered = keep_required_nodes(sort_topologically(recipes, {*self.constants, *inputs}), self.outputs)
         for node in ordered:
             if node.op == "Constant":
@@ -296,25 +288,15 @@ class BodyReference(Reference):
 
     def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
         """Create the reference. path: the name of the graph in reports."""
-        self.has_mixed_precision, self.types, self.float32 = (
-            outer.has_mixed_precision,
-            outer.types.at_precision(node.precision),
-            outer.float32,
-        )
-        graph_inputs = (
-            {value.name for value in graph.input} if outer.has_mixed_precision else set[str]()
-        )  # values stored in float32
-        self.rounded_reads, self.saturated_reads, self.host_inputs = (
-            outer.rounded_reads | graph_inputs,
-            outer.saturated_reads,
-            set(),
-        )
-        self.strings = outer.strings
+        self.has_mixed_precision, self.float32 = outer.has_mixed_precision, outer.float32
+        self.types = outer.types.at_precision(node.precision)
+        # Graph inputs are stored in float32.
+        graph_inputs = {value.name for value in graph.input} if outer.has_mixed_precision else set[str]()
+        self.rounded_reads, self.saturated_reads = outer.rounded_reads | graph_inputs, outer.saturated_reads
+        self.host_inputs, self.strings = set(), outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
-        self.runner, self.chained = (
-            outer.runner.at_precision(node.precision),
-            outer.chained.at_precision(node.precision),
-        )
+        self.runner = outer.runner.at_precision(node.precision)
+        self.chained = outer.chained.at_precision(node.precision)
         constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         self._constant_cache = LruCache()
         self.constants = {**outer.constants, **constants}

@@ -144,9 +144,7 @@ class _RuntimeOracle(ValueOracle):
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
             if find_rule(node.op, node.domain) is None and None not in allowed.values():
-                self._tolerances_by_name.update(
-                    (name, tolerance_value) for name, tolerance_value in allowed.items() if tolerance_value is not None
-                )
+                self._tolerances_by_name.update((name, x) for name, x in allowed.items() if x is not None)
                 for runner in (reference.runner, reference.chained):
                     runner.custom_rules[node.operator] = self._rule
 
@@ -188,10 +186,8 @@ class _RuntimeOracle(ValueOracle):
             raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {first_line(error)}") from None
         bounds = self._tolerances_by_name
         return [
-            Bounded(outputs[name], np.full(outputs[name].shape, bounds[name]), outputs[name].dtype, True)
-            if name
-            else None
-            for name in call.node.output
+            Bounded(outputs[n], np.full(outputs[n].shape, bounds[n]), outputs[n].dtype, True) if n else None
+            for n in call.node.output
         ]
 
 
@@ -434,9 +430,7 @@ def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) 
         if base_rule is not None:
             rule_results = base_rule(call)
         inputs = [_exact_input(value, name, base_rule is None) for value in call.inputs]
-        floats = [
-            np.asarray(item, np.float64) if item is not None and is_float(item.dtype) else item for item in inputs
-        ]
+        floats = [np.asarray(x, np.float64) if x is not None and is_float(x.dtype) else x for x in inputs]
         try:
             outputs = list(_pair_outputs_with_bounds(function(dict(call.attributes), floats), call.outputs))
         except Unproved:
@@ -497,11 +491,6 @@ def _combine_with_rule(output: Bounded, rule_value: Any, types: ProgramTypes) ->
         or rule_value.is_float != output.is_float
     ):
         return output
-    combined = Bounded(
-        output.value,
-        types.combine_errors(output.error, rule_value.error),
-        rule_value.dtype,
-        rule_value.stored,
-        rule_value.constant,
-    )
+    error = types.combine_errors(output.error, rule_value.error)
+    combined = Bounded(output.value, error, rule_value.dtype, rule_value.stored, rule_value.constant)
     return combined.with_alternatives(rule_value.alternatives)

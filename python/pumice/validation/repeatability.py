@@ -87,17 +87,9 @@ def find_pattern(mask: Array) -> DifferencePattern:
     indices = np.flatnonzero(mask)
     first, last = int(indices[0]), int(indices[-1])
     axes = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
-    box = tuple((int(axis_indices[0]), int(axis_indices[-1]) + 1) for axis_indices in axes)
-    return DifferencePattern(
-        len(indices),
-        mask.size,
-        _pattern_kind(mask, box),
-        box,
-        first,
-        last,
-        _largest_alignment(first),
-        _largest_alignment(last - first + 1),
-    )
+    box = tuple((int(i[0]), int(i[-1]) + 1) for i in axes)
+    alignments = _largest_alignment(first), _largest_alignment(last - first + 1)
+    return DifferencePattern(len(indices), mask.size, _pattern_kind(mask, box), box, first, last, *alignments)
 
 
 def _pattern_kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
@@ -119,7 +111,7 @@ def _pattern_kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
 
 
 class ResultTally:
-    """Counts of each distinct result of a tensor, by setting. kept: number of distinct results to keep."""
+    """Counts of each distinct result of a tensor, by setting. max_kinds: number of distinct results to keep."""
 
     def __init__(self, max_kinds: int = _MAX_DISTINCT_RESULTS) -> None:
         self.max_kinds = max_kinds
@@ -175,9 +167,7 @@ class ResultTallies(dict[str, ResultTally]):
 
     def add(self, setting: str, results: Results) -> bool:
         """Count the results of a run. Return whether any of them is new."""
-        new = [
-            self.setdefault(name, ResultTally(self.max_kinds)).add(setting, array) for name, array in results.items()
-        ]
+        new = [self.setdefault(name, ResultTally(self.max_kinds)).add(setting, x) for name, x in results.items()]
         return any(new)
 
     @property
@@ -220,7 +210,7 @@ class Repeatability(NamedTuple):
     list": the first run's recording; "fresh context": compiled again on another context of the device; "beside load":
     both at once.
     results: number of distinct results (at most 8). node: first node that differs in the unfused program, "" if none
-    does. pattern: which elements differ. outcomes: change -> result of the same number of runs.
+    does. pattern: which elements differ. tried: change -> result of the same number of runs.
     """
 
     output: str
@@ -248,9 +238,7 @@ class Repeatability(NamedTuple):
         total = sum(self.runs.values())
         if self.pattern is None:
             return f"output '{shorten_printable(self.output)}' has the same bits in {total} runs"
-        settings = ", ".join(
-            f"{self.differing[setting]} of {runs} {_SETTING_TEXTS[setting]}" for setting, runs in self.runs.items()
-        )
+        settings = ", ".join(f"{self.differing[s]} of {runs} {_SETTING_TEXTS[s]}" for s, runs in self.runs.items())
         where = (
             f"first at node '{shorten_printable(self.node)}'"
             if self.node
@@ -262,9 +250,7 @@ class Repeatability(NamedTuple):
     def __str__(self) -> str:
         if self.pattern is None:
             return self.summary
-        tried = "; ".join(
-            f"{variant}: {shorten_printable(outcome, MAX_SENTENCE_CHARS)}" for variant, outcome in self.tried.items()
-        )
+        tried = "; ".join(f"{name}: {shorten_printable(x, MAX_SENTENCE_CHARS)}" for name, x in self.tried.items())
         return f"{self.summary}: {self.pattern}. {tried}"
 
     def as_dict(self) -> dict[str, object]:
@@ -360,13 +346,10 @@ class RepeatedRuns:
                     distinct.append(results)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
-        checked_results = self.validation.runs.results(inputs)
-        others = compare_output_bits(
-            self.validation.reference.decode_strings(distinct[0]),
-            checked_results,
-            "the run that is judged, which begins on filled memory",
-            case,
-        )
+        checked = self.validation.runs.results(inputs)
+        decoded = self.validation.reference.decode_strings(distinct[0])
+        run = "the run that is judged, which begins on filled memory"
+        others = compare_output_bits(decoded, checked, run, case)
         for finding in others:
             if not tallies[finding.node].differs:  # otherwise Repeatability reports it
                 self.validation.collected.add_finding(finding)
@@ -377,11 +360,9 @@ class RepeatedRuns:
         node, outcomes = self._find_cause(inputs, tallies) if differing else ("", {})
         for name, tally in tallies.items():
             counts, pattern = (tally.differing(), tally.pattern()) if tally.differs else ({}, None)
-            repeatability = Repeatability(name, case, tally.runs(), counts, len(tally.kinds), node, pattern, outcomes)
-            if name not in self._worst_by_output or repeatability.rate > self._worst_by_output[name].rate:
-                self._worst_by_output[name] = (
-                    repeatability if tally.differs else repeatability._replace(node="", tried={})
-                )
+            result = Repeatability(name, case, tally.runs(), counts, len(tally.kinds), node, pattern, outcomes)
+            if name not in self._worst_by_output or result.rate > self._worst_by_output[name].rate:
+                self._worst_by_output[name] = result if tally.differs else result._replace(node="", tried={})
 
     def _iter_runs(self, inputs: dict[str, Array]) -> Iterator[tuple[str, Results]]:
         """Yield the setting and the results of every run of a case."""
@@ -401,19 +382,12 @@ class RepeatedRuns:
     def _find_cause(self, inputs: dict[str, Array], tallies: ResultTallies) -> tuple[str, dict[str, str]]:
         """Return the first differing node of the unfused program, and the changes that remove the difference."""
         tensor_tallies = self._tally_unfused_tensors(inputs)
-        node = next(
-            (
-                node.name
-                for node in self.validation.reference.nodes
-                if any(name in tensor_tallies and tensor_tallies[name].differs for name in node.outputs)
-            ),
-            "",
-        )
+        differing = {name for name, tally in tensor_tallies.items() if tally.differs}
+        nodes = self.validation.reference.nodes
+        node = next((n.name for n in nodes if not differing.isdisjoint(n.outputs)), "")
         worst = max(tallies.values(), key=lambda tally: sum(tally.differing().values()))
         rate = sum(worst.differing().values()) / sum(worst.runs().values())
-        return node, {
-            variant: self._try_variant(variant, inputs, tensor_tallies, node, rate) for variant in self._variants(node)
-        }
+        return node, {v: self._try_variant(v, inputs, tensor_tallies, node, rate) for v in self._variants(node)}
 
     def _tally_unfused_tensors(self, inputs: dict[str, Array]) -> ResultTallies:
         """Return every tensor of the unfused program; two results are kept, to save memory."""
@@ -513,14 +487,5 @@ def fresh_context(model_context: Context) -> Context:
 
 def repeatability_findings(repeats: list[Repeatability]) -> list[Finding]:
     """Return a finding for each output that differs between runs."""
-    return [
-        Finding(
-            "not deterministic",
-            repeatability.node or repeatability.output,
-            str(repeatability),
-            repeatability.rate,
-            repeatability.case,
-        )
-        for repeatability in repeats
-        if not repeatability.deterministic
-    ]
+    unstable = [r for r in repeats if not r.deterministic]
+    return [Finding("not deterministic", r.node or r.output, str(r), r.rate, r.case) for r in unstable]

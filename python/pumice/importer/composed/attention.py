@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from ..._pumice import Value
 
 INT64 = 7  # TensorProto.DataType
-STATIC_KV_CACHE = (
-    "pumice.fixed_room"  # attribute of GroupQueryAttention for a static KV cache: see _get_cache_positions
-)
+STATIC_KV_CACHE = "pumice.fixed_room"  # attribute of GroupQueryAttention: see _get_cache_positions
 INT8_CACHE = "pumice.int8_cache"  # attribute that accompanies STATIC_KV_CACHE for int8 caches: see _translate_int8_gqa
 _ZERO, _ONE = np.array(0), np.array(1)
 _ARRAY_0, _ARRAY_1, _ARRAY_MINUS_1 = np.array([0]), np.array([1]), np.array([-1])
@@ -45,9 +43,8 @@ class _AttentionTranslator:
     def required_input(self, index: int, label: str) -> Value:
         value = self.optional_input(index)
         if value is None:
-            raise graph_error(
-                "node", self.node.name, f"expected {label} as input {index} of {self.node.op}, given none"
-            )
+            expected = f"expected {label} as input {index} of {self.node.op}"
+            raise graph_error("node", self.node.name, f"{expected}, given none")
         return value
 
     def reject_inputs(self, **names: int) -> None:
@@ -62,10 +59,7 @@ class _AttentionTranslator:
 
     def reject_past_without_present(self, *past: Value | None) -> None:
         """Raise Refused for a past without both present outputs: ONNX Runtime then reads memory that it has not written."""
-        if (
-            any(past_value is not None for past_value in past)
-            and len([name for name in self.node.outputs[1:3] if name]) < 2
-        ):
+        if any(x is not None for x in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
             raise self.reject(
                 "past_key and past_value without the outputs present_key and present_value; add both outputs"
             )
@@ -162,9 +156,8 @@ class _AttentionTranslator:
         column = self.add("Concat", batch, np.array([1, 1, 1]), axis=0)
         key_positions = self.positions(keys)
         after = self.add("GreaterOrEqual", key_positions, self.add("Reshape", begins, np.array([-1, 1, 1, 1])))
-        return self.add(
-            "And", after, self.add("Less", key_positions, add_checked("Reshape", first, column, allowzero=1))
-        )
+        before = self.add("Less", key_positions, add_checked("Reshape", first, column, allowzero=1))
+        return self.add("And", after, before)
 
     def mask(self, padding: Value | None, bias: Value | None, batch: Value, keys: Value, like: Value) -> Value | None:
         if padding is None:
@@ -178,27 +171,16 @@ def _add_attention(
 ) -> list[Value]:
     """Add ONNX's Attention with as many outputs as the node has: y, present keys and values, scores."""
     count = max(i for i, name in enumerate(ctx.node.outputs) if name) + 1
-    attention_outputs = ctx.builder.graph.add(
-        "Attention",
-        q,
-        k,
-        v,
-        *extra_inputs,
-        outputs=count,
-        name=ctx.builder.make_helper_name(ctx.node, "Attention"),
-        **attributes,
-    )
-    return list(attention_outputs) if isinstance(attention_outputs, tuple) else [attention_outputs]
+    name = ctx.builder.make_helper_name(ctx.node, "Attention")
+    outputs = ctx.builder.graph.add("Attention", q, k, v, *extra_inputs, outputs=count, name=name, **attributes)
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
 # ---- MultiHeadAttention
 
 
 def _get_qkv(ctx: _AttentionTranslator) -> tuple[Value, Value, Value]:
-    """Return the queries, keys and values, unpacking them if they share an input.
-
-    Raise GraphError if an input is missing but not packed.
-    """
+    """Return the queries, keys and values, unpacked if they share an input. Raise GraphError if one is missing but not packed."""
     q, k, v = ctx.required_input(0, "queries"), ctx.optional_input(1), ctx.optional_input(2)
     if k is None:
         if v is not None or ctx.rank(q, "queries") != 5:
@@ -234,10 +216,8 @@ def _translate_mha(builder: Builder, node: NodeRecipe) -> None:
         num_keys = ctx.add("Add", num_keys, ctx.length(past_k, 2))
     mask = ctx.mask(padding, attention_bias, ctx.length(q, 0), num_keys, q)
     counts = {} if in_heads else {"q_num_heads": heads, "kv_num_heads": heads}
-    causal = int(get_number(node, "unidirectional", 0))
-    results = _add_attention(
-        ctx, q, k, v, mask, past_k, past_v, is_causal=causal, qk_matmul_output_mode=2, **counts, **ctx.scale
-    )
+    extra = {"is_causal": int(get_number(node, "unidirectional", 0)), "qk_matmul_output_mode": 2}
+    results = _add_attention(ctx, q, k, v, mask, past_k, past_v, **extra, **counts, **ctx.scale)
     if in_heads:
         results[0] = ctx.merge_heads(results[0])
     builder.set_results(node, *results)
@@ -265,29 +245,23 @@ def _translate_attention(builder: Builder, node: NodeRecipe) -> None:
     num_keys = ctx.length(x, 1)
     past_k = past_v = None
     if past is not None:
-        past_k, past_v = (ctx.add("Gather", past, past_index, axis=0) for past_index in (_ZERO, _ONE))
+        past_k, past_v = (ctx.add("Gather", past, idx, axis=0) for idx in (_ZERO, _ONE))
         num_keys = ctx.add("Add", num_keys, ctx.length(past_k, 2))
     if padding is not None and ctx.rank(padding, "a mask") == 4:
         padding = _slice_mask(ctx, padding, ctx.length(x, 1), num_keys)
     mask = ctx.mask(padding, attention_bias, ctx.length(x, 0), num_keys, x)
-    causal = int(get_number(node, "unidirectional", 0))
-    counts = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": causal}
+    counts = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(get_number(node, "unidirectional", 0))}
     wants_present = len(node.outputs) > 1
-    node_with_outputs = node._replace(outputs=[node.outputs[0], "k", "v"]) if wants_present else node
-    results = _add_attention(
-        _AttentionTranslator(builder, node_with_outputs), q, k, v, mask, past_k, past_v, **counts, **ctx.scale
-    )
+    renamed = node._replace(outputs=[node.outputs[0], "k", "v"]) if wants_present else node
+    renamed_ctx = _AttentionTranslator(builder, renamed)
+    results = _add_attention(renamed_ctx, q, k, v, mask, past_k, past_v, **counts, **ctx.scale)
     if wants_present:
-        results[1:] = [
-            ctx.add("Concat", *(ctx.add("Unsqueeze", present_value, _ARRAY_0) for present_value in results[1:]), axis=0)
-        ]
+        results[1:] = [ctx.add("Concat", *(ctx.add("Unsqueeze", x, _ARRAY_0) for x in results[1:]), axis=0)]
     builder.set_results(node, *results)
 
 
 def _slice_mask(ctx: _AttentionTranslator, mask: Value, rows: Value, keys: Value) -> Value:
-    """Slice a mask [batch, 1, max_seq, max_seq] to [batch, rows, keys]: the last `rows` of the first `keys` queries, and the first `keys`
-    keys.
-    """
+    """Slice a mask [batch, 1, max, max] to [batch, rows, keys]: the last `rows` of the first `keys` queries, the first `keys` keys."""
     begins = ctx.add("Concat", ctx.add("Sub", keys, rows), _ARRAY_0, axis=0)
     ends = ctx.add("Concat", keys, keys, axis=0)
     return ctx.add("Squeeze", ctx.add("Slice", mask, begins, ends, np.array([2, 3])), _ARRAY_1)
@@ -347,10 +321,9 @@ def _get_grouped_qkv(ctx: _AttentionTranslator, heads: int, groups: int) -> tupl
         return ctx.split_heads(q, heads), ctx.split_heads(k, groups), ctx.split_heads(v, groups)
     packed_heads = ctx.split_heads(q, heads + 2 * groups)
     name = ctx.builder.make_helper_name(ctx.node, "Split")
-    split_outputs: tuple[Value, Value, Value] = ctx.builder.graph.add(
-        "Split", packed_heads, np.array([heads, groups, groups]), outputs=3, name=name, axis=1
-    )
-    return split_outputs
+    sizes = np.array([heads, groups, groups])
+    qkv: tuple[Value, Value, Value] = ctx.builder.graph.add("Split", packed_heads, sizes, outputs=3, name=name, axis=1)
+    return qkv
 
 
 def _update_cache(
@@ -379,14 +352,11 @@ def _get_cache_positions(ctx: _AttentionTranslator, rows: Value) -> tuple[Value,
     """
     if get_number(ctx.node, STATIC_KV_CACHE, 0):
         return ctx.as_int64(ctx.required_input(5, "rows in the cache")), None
-    lengths, total = (
-        ctx.as_int64(ctx.required_input(i, name)) for i, name in ((5, "seqlens_k"), (6, "total_sequence_length"))
-    )
+    lengths = ctx.as_int64(ctx.required_input(5, "seqlens_k"))
+    total = ctx.as_int64(ctx.required_input(6, "total_sequence_length"))
     # The first prompt starts at position 0 in all sequences, including shorter ones.
-    start_positions = ctx.add("Sub", ctx.add("Add", lengths, _ARRAY_1), rows)
-    return ctx.add(
-        "Where", ctx.add("Equal", total, rows), ctx.add("Sub", start_positions, start_positions), start_positions
-    ), total
+    starts = ctx.add("Sub", ctx.add("Add", lengths, _ARRAY_1), rows)
+    return ctx.add("Where", ctx.add("Equal", total, rows), ctx.add("Sub", starts, starts), starts), total
 
 
 def _get_attention_sink(ctx: _AttentionTranslator, heads: int) -> Value | Array | None:
@@ -415,82 +385,66 @@ def _translate_gqa(builder: Builder, node: NodeRecipe) -> None:
     batch, rows = ctx.length(q, 0), ctx.length(q, 2)
     first, total = _get_cache_positions(ctx, rows)
     if get_number(node, "do_rotary", 0):
-        positions, tables = (
-            ctx.optional_input(9),
-            (ctx.required_input(7, "cos_cache"), ctx.required_input(8, "sin_cache")),
-        )
+        positions = ctx.optional_input(9)
+        tables = ctx.required_input(7, "cos_cache"), ctx.required_input(8, "sin_cache")
         positions = _count_positions_from(ctx, first, batch, rows) if positions is None else positions
-        rotary_attributes = {"interleaved": int(get_number(node, "rotary_interleaved", 0))}
-        q, k = (_apply_rope(ctx, head_rows, positions, *tables, rotary_attributes) for head_rows in (q, k))
+        rotary = {"interleaved": int(get_number(node, "rotary_interleaved", 0))}
+        q, k = (_apply_rope(ctx, x, positions, *tables, rotary) for x in (q, k))
     keys, values = _update_cache(ctx, past_k, k, total, first), _update_cache(ctx, past_v, v, total, first)
     present = keys, values
-    attention_attributes: dict[str, Any] = {
-        "softcap": get_number(node, "softcap", 0.0),
-        "is_causal": int(get_number(node, "causal", 1)),
-    }
+    attributes = _get_gqa_attributes(node)
     window = int(get_number(node, "local_window_size", -1))
-    valid_lengths = (
-        ctx.add("Add", first, rows) if total is not None else ctx.required_input(6, "rows with those of now")
-    )
+    lengths = ctx.add("Add", first, rows) if total is not None else ctx.required_input(6, "rows with those of now")
     mask, sink = ctx.optional_input(10), _get_attention_sink(ctx, heads)
     if sink is not None:
         mask = _prepend_sink_column(ctx, sink, mask, _make_window_mask(ctx, q, keys, first, rows, window))
-        keys, values = (_prepend_zero_row(ctx, head_rows) for head_rows in (keys, values))
-        valid_lengths = ctx.add("Add", valid_lengths, _ARRAY_1)
+        keys, values = (_prepend_zero_row(ctx, x) for x in (keys, values))
+        lengths = ctx.add("Add", lengths, _ARRAY_1)
     elif window > 0:  # local_window_size includes the token's own key, left_window_size does not
-        attention_attributes["left_window_size"] = window - 1
-    y = ctx.add("Attention", q, keys, values, mask, None, None, valid_lengths, **attention_attributes, **ctx.scale)
+        attributes["left_window_size"] = window - 1
+    y = ctx.add("Attention", q, keys, values, mask, None, None, lengths, **attributes, **ctx.scale)
     builder.set_results(node, ctx.merge_heads(y), *present)
 
 
-def _translate_int8_gqa(ctx: _AttentionTranslator) -> None:
-    """Translate a node to which pumice.text has added int8 caches (inputs 3, 4) and their per-token scales (inputs 12,
-    13).
+def _get_gqa_attributes(node: NodeRecipe) -> dict[str, Any]:
+    """Return the attributes of ONNX's Attention for a GroupQueryAttention without a window."""
+    return {"softcap": get_number(node, "softcap", 0.0), "is_causal": int(get_number(node, "causal", 1))}
 
-    Outputs 3 and 4 are the scales including the new tokens. See _get_cache_positions for inputs 5 and 6.
+
+def _translate_int8_gqa(ctx: _AttentionTranslator) -> None:
+    """Translate a node to which pumice.text has added int8 caches (inputs 3, 4) and their scales (inputs 12, 13).
+
+    The scales are per token. Outputs 3 and 4 are the scales including the new tokens. See _get_cache_positions for inputs 5 and 6.
     """
     ctx.reject_inputs(q_norm_weight=14, k_norm_weight=15)
     ctx.reject_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
     heads, groups = ctx.heads("num_heads"), ctx.heads("kv_num_heads")
     q, k, v = _get_grouped_qkv(ctx, heads, groups)
-    first, valid_lengths = (
-        ctx.as_int64(ctx.required_input(5, "rows in the cache")),
-        ctx.required_input(6, "rows with those of now"),
-    )
-    caches = [ctx.required_input(i, "a cache of int8") for i in (3, 4)] + [
-        ctx.required_input(i, "scales") for i in (12, 13)
-    ]
+    first = ctx.as_int64(ctx.required_input(5, "rows in the cache"))
+    lengths = ctx.required_input(6, "rows with those of now")
+    caches = [ctx.required_input(i, "a cache of int8") for i in (3, 4)]
+    caches += [ctx.required_input(i, "scales") for i in (12, 13)]
     tables: list[Value] = []
     if get_number(ctx.node, "do_rotary", 0):
         tables = [ctx.required_input(i, name) for i, name in ((7, "cos_cache"), (8, "sin_cache"), (9, "position_ids"))]
-    rotary_attributes: dict[str, Any] = {"interleaved": int(get_number(ctx.node, "rotary_interleaved", 0))}
+    rotary: dict[str, Any] = {"interleaved": int(get_number(ctx.node, "rotary_interleaved", 0))}
     if tables and tables[0].shape is not None and tables[0].shape[-1]:
-        rotary_attributes["rotary_embedding_dim"] = 2 * tables[0].shape[-1]
-    name = ctx.builder.make_helper_name(ctx.node, "pumice::QuantizedCaches")
-    q, *present = ctx.builder.graph.add(
-        "pumice::QuantizedCaches", q, k, v, *caches, first, *tables, outputs=5, name=name, **rotary_attributes
-    )
+        rotary["rotary_embedding_dim"] = 2 * tables[0].shape[-1]
+    op = "pumice::QuantizedCaches"
+    name = ctx.builder.make_helper_name(ctx.node, op)
+    q, *present = ctx.builder.graph.add(op, q, k, v, *caches, first, *tables, outputs=5, name=name, **rotary)
     window, sink = int(get_number(ctx.node, "local_window_size", -1)), _get_attention_sink(ctx, heads)
-    attention_attributes: dict[str, Any] = {
-        "softcap": get_number(ctx.node, "softcap", 0.0),
-        "is_causal": int(get_number(ctx.node, "causal", 1)),
-    }
+    attributes = _get_gqa_attributes(ctx.node)
     if sink is None:
         if window > 0:
-            attention_attributes["left_window_size"] = window - 1
-        y = ctx.add("pumice::QuantizedAttention", q, *present, valid_lengths, **attention_attributes, **ctx.scale)
+            attributes["left_window_size"] = window - 1
+        y = ctx.add("pumice::QuantizedAttention", q, *present, lengths, **attributes, **ctx.scale)
     else:
-        keys, values = (
-            _dequantize_cache(ctx, *cache_with_scales, q)
-            for cache_with_scales in zip(present[:2], present[2:], strict=True)
-        )
+        keys, values = (_dequantize_cache(ctx, *pair, q) for pair in zip(present[:2], present[2:], strict=True))
         mask = _prepend_sink_column(ctx, sink, None, _make_window_mask(ctx, q, keys, first, ctx.length(q, 2), window))
-        keys, values, valid_lengths = (
-            _prepend_zero_row(ctx, keys),
-            _prepend_zero_row(ctx, values),
-            ctx.add("Add", valid_lengths, _ARRAY_1),
-        )
-        y = ctx.add("Attention", q, keys, values, mask, None, None, valid_lengths, **attention_attributes, **ctx.scale)
+        keys, values = _prepend_zero_row(ctx, keys), _prepend_zero_row(ctx, values)
+        lengths = ctx.add("Add", lengths, _ARRAY_1)
+        y = ctx.add("Attention", q, keys, values, mask, None, None, lengths, **attributes, **ctx.scale)
     ctx.builder.set_results(ctx.node, ctx.merge_heads(y), *present)
 
 
@@ -511,10 +465,9 @@ def _make_window_mask(
     visible_value, hidden_value = (ctx.add("CastLike", np.array(value, np.float32), q) for value in (0, -np.inf))
     if window <= 0:
         return ctx.add("Expand", visible_value, ctx.add("Concat", np.array([1, 1, 1]), count, axis=0))
-    key_position = ctx.add(
-        "Add", ctx.add("Reshape", first, np.array([-1, 1, 1, 1])), ctx.add("Unsqueeze", ctx.positions(rows), _ARRAY_1)
-    )
-    begin = ctx.add("Sub", key_position, np.array([window - 1]))
+    starts = ctx.add("Reshape", first, np.array([-1, 1, 1, 1]))
+    positions = ctx.add("Add", starts, ctx.add("Unsqueeze", ctx.positions(rows), _ARRAY_1))
+    begin = ctx.add("Sub", positions, np.array([window - 1]))
     return ctx.add("Where", ctx.add("Less", ctx.positions(count), begin), hidden_value, visible_value)
 
 
@@ -523,9 +476,8 @@ def _prepend_sink_column(
 ) -> Value:
     """Return the additive mask [batch, heads, seq, 1 + keys], with the sink's score in the first column."""
     if bias is not None:
-        additive_mask = ctx.add(
-            "Add", ctx.add("Slice", additive_mask, _ARRAY_0, ctx.length(bias, 3), np.array([3])), bias
-        )
+        visible = ctx.add("Slice", additive_mask, _ARRAY_0, ctx.length(bias, 3), np.array([3]))
+        additive_mask = ctx.add("Add", visible, bias)
     shape = ctx.add("Shape", ctx.add("Add", additive_mask, ctx.add("CastLike", sink, additive_mask)))
     column = ctx.add("ScatterND", shape, np.array([[3]]), _ARRAY_1)
     parts = ctx.add("Expand", ctx.add("CastLike", sink, additive_mask), column), ctx.add("Expand", additive_mask, shape)

@@ -99,9 +99,7 @@ class LoopBuilder:
         self.node = node
         self.body = body
         self.inputs: list[InputRecipe] = []  # body inputs of the states
-        self.states: list[
-            tuple[str, str, ValueKind]
-        ] = []  # (name of the state in the body, name of the next state, kind)
+        self.states: list[tuple[str, str, ValueKind]] = []  # (name in the body, name of the next state, kind)
         self.initial: list[Value] = []
         self.rows: int | Value | None = None  # maximum trip count, int64[1] if computed; None if unlimited
         self.limit: Value | Array | None = None  # maximum trip count as int32[1]
@@ -142,10 +140,8 @@ class LoopBuilder:
         inner = make_subgraph_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
         graph, assumed = inner.graph, not builder.graph.exact
-        values = [
-            graph.input(name, state.dtype, state.shape, assumed=assumed)
-            for name, state in zip(names, states, strict=True)
-        ]
+        pairs = zip(names, states, strict=True)
+        values = [graph.input(name, state.dtype, state.shape, assumed=assumed) for name, state in pairs]
         inner.values.update(zip(names, values, strict=True))
         remaining = iter(values)
         for name, _, kind in self.states:
@@ -154,17 +150,15 @@ class LoopBuilder:
             graph.input(f"{node.name}/rows{i}", state.dtype, state.shape, assumed=assumed)
             for i, state in enumerate(extra)
         ]
-        control_values = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
+        controls = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.loop_condition is not None:
-            control_values["loop_condition"] = graph.input(f"{node.name}/goes on", "bool", [1])
+            controls["loop_condition"] = graph.input(f"{node.name}/goes on", "bool", [1])
         if self.limit is not None and not isinstance(self.limit, np.ndarray):
-            control_values["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
+            controls["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
         for i, value in enumerate(self.sliced_inputs):
-            control_values[f"sliced{i}"] = graph.input(
-                f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed
-            )
+            controls[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed)
         add_captured(inner, self.captured_values)
-        return inner, values, control_values
+        return inner, values, controls
 
     def _get_limit(self, control_values: dict[str, Value]) -> Value | Array:
         limit = control_values.get("limit", self.limit)
@@ -179,16 +173,13 @@ class LoopBuilder:
         return inner.add_helper(self.node, "Sub", self._get_limit(control_values), after)
 
     def _build_condition(self, states: list[State], extra: list[State]) -> Graph:
-        inner, _, control_values = self._open_graph("condition", states, extra)
+        inner, _, controls = self._open_graph("condition", states, extra)
         continues: Value | None = None
         if self.limit is not None:
-            continues = inner.add_helper(self.node, "Less", control_values["counter"], self._get_limit(control_values))
+            continues = inner.add_helper(self.node, "Less", controls["counter"], self._get_limit(controls))
         if self.loop_condition is not None:
-            continues = (
-                inner.add_helper(self.node, "And", continues, control_values["loop_condition"])
-                if continues
-                else control_values["loop_condition"]
-            )
+            condition = controls["loop_condition"]
+            continues = inner.add_helper(self.node, "And", continues, condition) if continues else condition
         if continues is None or self.limit is None:
             continues = inner.add_helper(self.node, "Identity", np.array([True]) if continues is None else continues)
         inner.graph.output("more", continues)
@@ -196,16 +187,10 @@ class LoopBuilder:
 
     def _get_body(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         """Return the body for these types, built once; without `modes` it is a trial without scan outputs."""
-        sliced_inputs = tuple((value.dtype, value.shape) for value in self.sliced_inputs)
+        sliced = tuple((value.dtype, value.shape) for value in self.sliced_inputs)
         path_key = (id(self.body), self.builder.path(self.node), self._get_fixed_limits(), self.builder.graph.exact)
-        key = (
-            *path_key,
-            tuple(states),
-            tuple(extra),
-            tuple(modes),
-            make_capture_signature(self.captured_values),
-            sliced_inputs,
-        )
+        captured = make_capture_signature(self.captured_values)
+        key = (*path_key, tuple(states), tuple(extra), tuple(modes), captured, sliced)
         if key not in self.builder.subgraphs:
             self.builder.subgraphs[key] = self._build_body(states, extra, modes)
         body: Body = self.builder.subgraphs[key]
@@ -217,57 +202,44 @@ class LoopBuilder:
 
     def _build_body(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         node = self.node
-        inner, values, control_values = self._open_graph("body", states, extra)
+        inner, values, controls = self._open_graph("body", states, extra)
+        add, counter = inner.add_helper, controls["counter"]
         if RANDOM_STATE in self.captured_values:
-            inner.values[RANDOM_STATE] = make_iteration_state(
-                inner, node, inner.tensor(RANDOM_STATE), control_values["counter"]
-            )
+            inner.values[RANDOM_STATE] = make_iteration_state(inner, node, inner.tensor(RANDOM_STATE), counter)
         if self.number:
-            number = inner.add_helper(node, "Reshape", control_values["counter"], self.number_shape)
-            inner.values[self.number] = inner.add_helper(node, "Cast", number, to=INT64)
+            inner.values[self.number] = add(node, "Cast", add(node, "Reshape", counter, self.number_shape), to=INT64)
         if self.condition_in:
             inner.values[self.condition_in] = inner.graph.constant(np.array(True))
-        for i, sliced_value in enumerate(self.slices):
-            row = inner.add_helper(
-                node, "Reshape", self._get_row_index(inner, control_values, sliced_value.reverse), SCALAR
-            )
-            index = inner.add_helper(node, "Cast", row, to=INT64)
-            inner.values[sliced_value.name] = inner.add_helper(
-                node, "Gather", control_values[f"sliced{i}"], index, axis=sliced_value.axis
-            )
+        for i, src in enumerate(self.slices):
+            row = add(node, "Reshape", self._get_row_index(inner, controls, src.reverse), SCALAR)
+            index = add(node, "Cast", row, to=INT64)
+            inner.values[src.name] = add(node, "Gather", controls[f"sliced{i}"], index, axis=src.axis)
         inner.add_nodes()
-        scan_values = [inner.tensor(sliced_value.name) for sliced_value in self.scan_outputs]
-        elements = [
-            Element(value.dtype, _shape_of(value, sliced_value))
-            for value, sliced_value in zip(scan_values, self.scan_outputs, strict=True)
-        ]
-        next_states = [
-            value for _, name, kind in self.states for value in inner.make_subgraph_outputs(node, name, kind)
-        ]
+        scans = [inner.tensor(output.name) for output in self.scan_outputs]
+        pairs = zip(scans, self.scan_outputs, strict=True)
+        elements = [Element(value.dtype, _shape_of(value, output)) for value, output in pairs]
+        outputs = [x for _, name, kind in self.states for x in inner.make_subgraph_outputs(node, name, kind)]
         if self.keeps_shapes:
-            next_states = [
-                self._check_unchanged(inner, value, previous)
-                for value, previous in zip(next_states, values, strict=False)
-            ]
-        for j, value in enumerate(next_states):
+            outputs = [self._check_unchanged(inner, x, previous) for x, previous in zip(outputs, values, strict=False)]
+        for j, value in enumerate(outputs):
             inner.graph.output(f"{j}", value)
         if modes:
             rows = values[len(states) :]
-            for value in self._append_scan_outputs(inner, control_values, scan_values, rows, modes):
+            for value in self._append_scan_outputs(inner, controls, scans, rows, modes):
                 inner.graph.output("", value)
-        inner.graph.output("counter", inner.add_helper(node, "Add", control_values["counter"], _INT32_ONE))
+        inner.graph.output("counter", add(node, "Add", counter, _INT32_ONE))
         if self.loop_condition is not None:
             loop_condition = get_condition(inner, node, self.condition_out)
-            inner.graph.output("goes on", inner.add_helper(node, "Identity", loop_condition))
-        return Body(inner, next_states, elements, scan_values)
+            inner.graph.output("goes on", add(node, "Identity", loop_condition))
+        return Body(inner, outputs, elements, scans)
 
     def _check_unchanged(self, inner: Builder, value: Value, previous: Value) -> Value:
         """Return the next state. If its shape is unknown, a node checks at run time that it has not changed."""
         is_known = value.shape is not None and None not in value.shape and inner.graph.exact
         if is_known and value.shape == previous.shape:
             return value
-        checked_value: Value = inner.add_helper(self.node, "pumice::Unchanged", value, previous)
-        return checked_value
+        checked: Value = inner.add_helper(self.node, "pumice::Unchanged", value, previous)
+        return checked
 
     # ---- scan outputs
 
@@ -280,24 +252,22 @@ class LoopBuilder:
         modes: list[bool],
     ) -> list[Value]:
         """Return the scan outputs' next states: a buffer with one more row (mode True), or all elements flattened and their shapes."""
-        node = self.node
+        add, node = inner.add_helper, self.node
         next_states = []
         remaining = iter(rows)
-        for value, sliced_value, buffered in zip(scan_values, self.scan_outputs, modes, strict=True):
+        for value, output, buffered in zip(scan_values, self.scan_outputs, modes, strict=True):
             previous = next(remaining)
             if buffered:
-                row = inner.add_helper(
-                    node, "Reshape", self._get_row_index(inner, control_values, sliced_value.reverse), np.array([1, 1])
-                )
-                index = inner.add_helper(node, "Cast", row, to=INT64)
-                update = inner.add_helper(node, "Unsqueeze", value, np.array([0]))
-                next_states.append(inner.add_helper(node, "ScatterND", previous, index, update))
+                row_index = self._get_row_index(inner, control_values, output.reverse)
+                index = add(node, "Cast", add(node, "Reshape", row_index, np.array([1, 1])), to=INT64)
+                update = add(node, "Unsqueeze", value, np.array([0]))
+                next_states.append(add(node, "ScatterND", previous, index, update))
                 continue
             next(remaining)
-            flat = inner.add_helper(node, "Reshape", value, np.array([-1]))
-            pair = (flat, previous) if sliced_value.reverse else (previous, flat)
-            next_states.append(inner.add_helper(node, "Concat", *pair, axis=0))
-            next_states.append(inner.add_helper(node, "Shape", value))
+            flat = add(node, "Reshape", value, np.array([-1]))
+            pair = (flat, previous) if output.reverse else (previous, flat)
+            next_states.append(add(node, "Concat", *pair, axis=0))
+            next_states.append(add(node, "Shape", value))
         return next_states
 
     def _make_initial_rows(self, elements: list[Element], modes: list[bool]) -> tuple[list[State], list[Value | Array]]:
@@ -415,11 +385,10 @@ class LoopBuilder:
         return self._move_scan_axis(self._hint_shape(value, element), element, sliced_value.axis, name)
 
     def _move_scan_axis(self, rows: Value, element: Element, axis: int, name: str) -> Value:
-        return (
-            self.builder.add_helper(self.node, "Transpose", rows, perm=self._get_axis_order(element, axis), output=name)
-            if axis
-            else rows
-        )
+        if not axis:
+            return rows
+        order = self._get_axis_order(element, axis)
+        return self.builder.add_helper(self.node, "Transpose", rows, perm=order, output=name)
 
     def _get_axis_order(self, element: Element, axis: int) -> list[int]:
         if element.shape is None:
@@ -436,28 +405,18 @@ class LoopBuilder:
     def add(self, names: list[str]) -> None:
         """Add the loop. names: names of the states after the loop, then of the scan outputs in `given`; "" for unused results."""
         kinds = [kind for _, _, kind in self.states]
-        self._add(
-            [part_name for name, kind in zip(names, kinds, strict=False) for part_name in kind.get_part_names(name)]
-            + names[len(kinds) :]
-        )
+        parts = [part for name, kind in zip(names, kinds, strict=False) for part in kind.get_part_names(name)]
+        self._add(parts + names[len(kinds) :])
         for name, kind in zip(names, kinds, strict=False):
             if name and kind.is_compound:
-                part_values = [self.builder.values[part_name] for part_name in kind.get_part_names(name)]
-                self.builder.values[name] = kind.packed(iter(part_values))  # type: ignore[arg-type]
+                values = [self.builder.values[part] for part in kind.get_part_names(name)]
+                self.builder.values[name] = kind.packed(iter(values))  # type: ignore[arg-type]
 
     def _add(self, names: list[str]) -> None:
         """Add the loop; `names` has one entry per tensor of a state."""
         builder, node = self.builder, self.node
         self.captured_values = get_captured_values(builder, [self.body])
-        states = [State(value.dtype, value.shape) for value in self.initial]
-        self._check_types(states)
-        while True:
-            trial = self._get_body(states, [], [])
-            self._check_types([State(value.dtype, value.shape) for value in trial.states])
-            common_type = [state.common_type(value) for state, value in zip(states, trial.states, strict=True)]
-            if common_type == states:
-                break
-            states = common_type
+        states, trial = self._find_state_types()
         self.elements = list(trial.elements)
         self.is_exact = builder.graph.exact and trial.inner.graph.exact
         self.sizes = self._get_element_sizes(trial)
@@ -467,54 +426,58 @@ class LoopBuilder:
         modes = [self._is_buffered(*element) for element in zip(self.elements, self.sizes, strict=True)]
         extra, zeros = self._make_initial_rows(self.elements, modes)
         body = self._get_body(states, extra, modes) if modes else trial
-        counter = np.zeros(1, np.int32)
-        carried: list[Value | Array] = [*self.initial, *zeros, counter]
+        carried: list[Value | Array] = [*self.initial, *zeros, np.zeros(1, np.int32)]
         if self.loop_condition is not None:
             carried.append(self.loop_condition)
-        invariant = [
-            *([] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]),
-            *self.sliced_inputs,
-        ]
-        condition = self._build_condition(states, extra)
-        loop_outputs = builder.graph.while_(
-            condition,
+        limit = [] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]
+        outputs = builder.graph.while_(
+            self._build_condition(states, extra),
             body.inner.graph,
             carried=carried,
-            invariant=[*invariant, *flatten_tensors(self.captured_values)],
+            invariant=[*limit, *self.sliced_inputs, *flatten_tensors(self.captured_values)],
             name=node.name,
             output_names=self._make_output_names(names, modes, len(carried)),
         )
-        count = loop_outputs[len(states) + len(zeros)]
-        values = list(loop_outputs[: len(states)])
-        rows = list(loop_outputs[len(states) :])
+        count = outputs[len(states) + len(zeros)]
+        values, rows = list(outputs[: len(states)]), list(outputs[len(states) :])
         results = zip(self.elements, modes, self.scan_outputs, names[len(states) :], strict=True)
-        for element, buffered, sliced_value, name in results:
-            values.append(self._finish_scan_output(element, buffered, sliced_value, name, rows, count))
+        for element, buffered, output, name in results:
+            values.append(self._finish_scan_output(element, buffered, output, name, rows, count))
             rows = rows[1 if buffered else 2 :]
-        named_values = {name: value for name, value in zip(names, values, strict=True) if name}
-        builder.set_values(list(named_values), tuple(named_values.values()))
+        named = {name: value for name, value in zip(names, values, strict=True) if name}
+        builder.set_values(list(named), tuple(named.values()))
+
+    def _find_state_types(self) -> tuple[list[State], Body]:
+        """Return the state types that all iterations have in common, and the trial body for them."""
+        states = [State(value.dtype, value.shape) for value in self.initial]
+        self._check_types(states)
+        while True:
+            trial = self._get_body(states, [], [])
+            self._check_types([State(value.dtype, value.shape) for value in trial.states])
+            common = [state.common_type(value) for state, value in zip(states, trial.states, strict=True)]
+            if common == states:
+                return states, trial
+            states = common
 
     def _add_empty_loop(self, names: list[str]) -> None:
         """Add the results of a loop without iterations: its initial states, and no rows."""
         builder, node = self.builder, self.node
         results = zip(self.elements, self.sizes, self.scan_outputs, names[len(self.initial) :], strict=True)
         values = list(self.initial)
-        for element, sizes, sliced_value, _ in results:
-            zeros = self._make_zero_rows(
-                element, tuple(size or 0 for size in element.shape or ()) if sizes is None else sizes
-            )
-            values.append(self._move_scan_axis(zeros, element, sliced_value.axis, ""))
+        for element, sizes, output, _ in results:
+            known = tuple(size or 0 for size in element.shape or ()) if sizes is None else sizes
+            values.append(self._move_scan_axis(self._make_zero_rows(element, known), element, output.axis, ""))
         builder.set_results(node._replace(outputs=names), *values)
 
     def _make_output_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
         """Return names for the WHILE's outputs: the file's name if the output is used unchanged."""
         states = len(self.initial)
-        while_output_names = list(names[:states])
-        for buffered, sliced_value, name in zip(modes, self.scan_outputs, names[states:], strict=True):
-            final = buffered and self.loop_condition is None and sliced_value.axis == 0
-            while_output_names += [name if final else ""] + ([] if buffered else [""])
-        while_output_names += [""] * (count - len(while_output_names))
-        return [name or f"{self.node.name}/made{i}" for i, name in enumerate(while_output_names)]
+        out = list(names[:states])
+        for buffered, output, name in zip(modes, self.scan_outputs, names[states:], strict=True):
+            final = buffered and self.loop_condition is None and output.axis == 0
+            out += [name if final else ""] + ([] if buffered else [""])
+        out += [""] * (count - len(out))
+        return [name or f"{self.node.name}/made{i}" for i, name in enumerate(out)]
 
     def _check_types(self, states: list[State]) -> None:
         for state, declared in zip(states, self.inputs, strict=True):

@@ -68,12 +68,9 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     (body,) = get_subgraphs(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     num_states = len(inputs) - 2
-    if (
-        len(body.inputs) != len(inputs)
-        or not 1 + num_states <= len(body.outputs)
-        or len(node.outputs) >= len(body.outputs)
-    ):
-        expected = f"a body of {len(inputs)} inputs and at least {max(1 + num_states, 1 + len(node.outputs))} outputs"
+    min_outputs = 1 + max(num_states, len(node.outputs))
+    if len(body.inputs) != len(inputs) or len(body.outputs) < min_outputs:
+        expected = f"a body of {len(inputs)} inputs and at least {min_outputs} outputs"
         raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
     if "" in inputs[2:]:
         builder.unsupported.append(f"node '{builder.path(node)}': operator Loop: an optional value that is left out")
@@ -98,14 +95,10 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     loop.scan_outputs = [SlicedValue(result.name, rank=get_declared_rank(result)) for result in results]
     loop.add(names[:num_states] + [names[j] for j in scans])
     for name, output in zip(names[:num_states], body.outputs[1:], strict=False):
-        state_value = builder.values.get(name)
-        if (
-            isinstance(state_value, OptionalValue)
-            and state_value.element
-            and output.dtype
-            and not ValueKind.parse(output.dtype).optional
-        ):
-            builder.values[name] = state_value.element  # the body always returns a value
+        value = builder.values.get(name)
+        element = value.element if isinstance(value, OptionalValue) and output.dtype else None
+        if element and not ValueKind.parse(output.dtype).optional:
+            builder.values[name] = element  # the body always returns a value
 
 
 # ---- Scan

@@ -81,7 +81,7 @@ def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
 
 def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
     """Translate DeformConv to a GEMM of the weights and the deformable im2col matrix (pumice::DeformColumns)."""
-    add_helper = builder.add_helper
+    add = builder.add_helper
     inputs = [builder.tensor(name) if name else None for name in node.inputs[:5]] + [None] * (5 - len(node.inputs))
     x, w, offset, bias, mask = inputs
     if x is None or w is None or offset is None:
@@ -94,33 +94,25 @@ def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
     out_channels, channels, *kernel = sizes
     group = node.attributes.get("group", 1)
     if not isinstance(group, int) or group < 1 or out_channels % group:
-        raise graph_error(
-            "node", node.name, f"attribute 'group': expected a divisor of {out_channels} channels, given {group!r}"
-        )
+        expected = f"attribute 'group': expected a divisor of {out_channels} channels"
+        raise graph_error("node", node.name, f"{expected}, given {group!r}")
     conv_attributes: dict[str, Any] = {name: get_integers(node, name) for name in ("strides", "pads", "dilations")}
     conv_attributes = {name: value for name, value in conv_attributes.items() if value is not None}
     conv_attributes["offset_group"] = node.attributes.get("offset_group", 1)
     operands = [x, offset] if mask is None else [x, offset, mask]
-    columns = add_helper(
-        node,
-        "pumice::DeformColumns",
-        *operands,
-        kernel_shape=get_integers(node, "kernel_shape") or kernel,
-        **conv_attributes,
-    )
-    spatial_sizes = add_helper(node, "Shape", columns, start=2)
-    batch = add_helper(node, "Shape", columns, end=1)
+    kernel_shape = get_integers(node, "kernel_shape") or kernel
+    columns = add(node, "pumice::DeformColumns", *operands, kernel_shape=kernel_shape, **conv_attributes)
+    spatial_sizes = add(node, "Shape", columns, start=2)
+    batch = add(node, "Shape", columns, end=1)
     size = channels * int(np.prod(kernel))
-    grouped = add_helper(node, "Concat", batch, np.array([group, size]), spatial_sizes, axis=0)
-    weights = add_helper(node, "Reshape", w, np.array([group, out_channels // group, size]))
-    sums = add_helper(node, "MatMul", weights, add_helper(node, "Reshape", columns, grouped))
-    shape = add_helper(
-        node, "Concat", batch, np.array([out_channels]), add_helper(node, "Shape", offset, start=2), axis=0
-    )
-    y = add_helper(node, "Reshape", sums, shape)
+    grouped = add(node, "Concat", batch, np.array([group, size]), spatial_sizes, axis=0)
+    weights = add(node, "Reshape", w, np.array([group, out_channels // group, size]))
+    sums = add(node, "MatMul", weights, add(node, "Reshape", columns, grouped))
+    shape = add(node, "Concat", batch, np.array([out_channels]), add(node, "Shape", offset, start=2), axis=0)
+    y = add(node, "Reshape", sums, shape)
     if bias is not None:
-        y = add_helper(node, "Add", y, add_helper(node, "Reshape", bias, np.array([-1, 1, 1])))
-    builder.set_values(node.outputs, (add_helper(node, "Identity", y, output=node.outputs[0]),))
+        y = add(node, "Add", y, add(node, "Reshape", bias, np.array([-1, 1, 1])))
+    builder.set_values(node.outputs, (add(node, "Identity", y, output=node.outputs[0]),))
 
 
 MISC_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {

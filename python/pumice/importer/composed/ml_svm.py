@@ -123,53 +123,36 @@ def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     """Translate SVMClassifier, one-vs-one: each pair of classes gets a score from both classes' support vectors; the
     class with most wins is chosen.
     """
-    add_helper = builder.add_helper
+    add = builder.add_helper
     x = cast_to_float(builder, node, get_single_input(builder, node))
-    labels, counts = (
-        get_class_labels(builder, node, "classlabels_ints"),
-        get_numbers(node, "vectors_per_class", "int64"),
-    )
+    labels = get_class_labels(builder, node, "classlabels_ints")
+    counts = get_numbers(node, "vectors_per_class", "int64")
     if (counts < 0).any():
-        raise graph_error(
-            "node", node.name, f"attribute 'vectors_per_class': expected numbers from 0 up, given {counts.tolist()}"
-        )
+        expected = "attribute 'vectors_per_class': expected numbers from 0 up"
+        raise graph_error("node", node.name, f"{expected}, given {counts.tolist()}")
     if not counts.sum():
         _linear_classifier(builder, node, x, labels)
         return
     scores = _get_pairwise_scores(builder, node, x, labels.size, counts)
+    pairs = _get_class_pairs(labels.size)
     wins, losses = (
-        np.array(
-            [
-                [class_index == pair[side] for class_index in range(labels.size)]
-                for pair in _get_class_pairs(labels.size)
-            ],
-            np.float32,
-        )
-        for side in (0, 1)
+        np.array([[i == pair[side] for i in range(labels.size)] for pair in pairs], np.float32) for side in (0, 1)
     )
-    is_win = add_helper(
-        node,
-        "Cast",
-        add_helper(node, "Greater", scores, add_helper(node, "CastLike", np.zeros(1, np.float32), scores)),
-        to=FLOAT,
-    )
-    votes = add_helper(node, "Add", add_helper(node, "MatMul", is_win, wins - losses), losses.sum(0))
+    zero = add(node, "CastLike", np.zeros(1, np.float32), scores)
+    is_win = add(node, "Cast", add(node, "Greater", scores, zero), to=FLOAT)
+    votes = add(node, "Add", add(node, "MatMul", is_win, wins - losses), losses.sum(0))
     label = select_best_label(builder, node, votes, labels)
     factors, offsets = get_numbers(node, "prob_a"), get_numbers(node, "prob_b")
     if factors.size:
-        if not factors.size == offsets.size == len(_get_class_pairs(labels.size)):
-            raise graph_error(
-                "node", node.name, f"expected 'prob_a' and 'prob_b' of {len(_get_class_pairs(labels.size))} pairs"
-            )
+        if not factors.size == offsets.size == len(pairs):
+            raise graph_error("node", node.name, f"expected 'prob_a' and 'prob_b' of {len(pairs)} pairs")
         scores = _get_probabilities(builder, node, scores, factors, offsets, labels.size)
     elif labels.size == 2 and node.attributes.get("post_transform", "NONE") == "SOFTMAX":
-        class_index = add_helper(node, "CastLike", np.ones(1, np.float32), scores)
-        builder.set_results(
-            node, label, add_helper(node, "Concat", add_helper(node, "Sub", class_index, scores), scores, axis=1)
-        )
+        first = add(node, "Sub", add(node, "CastLike", np.ones(1, np.float32), scores), scores)
+        builder.set_results(node, label, add(node, "Concat", first, scores, axis=1))
         return
     elif labels.size == 2:
-        scores = add_helper(node, "Concat", add_helper(node, "Neg", scores), scores, axis=1)
+        scores = add(node, "Concat", add(node, "Neg", scores), scores, axis=1)
     builder.set_results(node, label, apply_post_transform(builder, node, scores))
 
 

@@ -94,12 +94,11 @@ def _concat_packed(
     builder: Builder, node: NodeRecipe, sequence: SequenceValue, *packed_sequences: Packed
 ) -> SequenceValue:
     """Concatenate packed sequences, whose tensors have the same rank as those in `sequence`."""
-    data, dims, rows = (
-        builder.add_helper(node, "Concat", *fields, axis=0) for fields in zip(*packed_sequences, strict=True)
-    )
-    joined_sequence = SequenceValue(sequence.dtype, None, (data, dims, rows))
-    joined_sequence.rank = sequence.rank
-    return joined_sequence
+    fields = zip(*packed_sequences, strict=True)
+    data, dims, rows = (builder.add_helper(node, "Concat", *field, axis=0) for field in fields)
+    joined = SequenceValue(sequence.dtype, None, (data, dims, rows))
+    joined.rank = sequence.rank
+    return joined
 
 
 def _with_rank_hint(builder: Builder, value: Value, rank: int | None) -> Value:
@@ -132,31 +131,24 @@ def _sequence_insert(builder: Builder, node: NodeRecipe) -> None:
     sequence, item = _get_sequence(builder, node), builder.tensor(node.inputs[1])
     if item.dtype != sequence.dtype:
         raise graph_error("node", node.name, f"expected a tensor of {sequence.dtype}, given one of {item.dtype}")
-    list_index = _get_integer(builder, node, node.inputs[2]) if len(node.inputs) > 2 else None
-    if sequence.items is not None and (list_index is None or isinstance(list_index, int)):
+    index = _get_integer(builder, node, node.inputs[2]) if len(node.inputs) > 2 else None
+    if sequence.items is not None and (index is None or isinstance(index, int)):
         count = len(sequence.items)
-        insert_index = count if list_index is None else list_index
-        if not -count <= insert_index <= count:
-            raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {insert_index}")
-        insert_index += count if insert_index < 0 else 0
-        _set_output(
-            builder,
-            node,
-            SequenceValue(sequence.dtype, [*sequence.items[:insert_index], item, *sequence.items[insert_index:]]),
-        )
+        i = count if index is None else index
+        if not -count <= i <= count:
+            raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {i}")
+        i += count if i < 0 else 0
+        _set_output(builder, node, SequenceValue(sequence.dtype, [*sequence.items[:i], item, *sequence.items[i:]]))
         return
-    packed, packed_one = sequence.packed(builder, node), pack_tensor(builder, node, item)
-    packed_parts = [packed, packed_one]
-    if list_index is not None:
-        begin = _normalize_index(builder, node, list_index, packed, past=True)
-        before, after = (
-            _slice_packed(builder, node, packed, ARRAY_0, begin),
-            _slice_packed(builder, node, packed, begin, None),
-        )
-        packed_parts = [before, packed_one, after]
-    joined_sequence = _concat_packed(builder, node, sequence, *packed_parts)
-    joined_sequence.rank = sequence.rank if sequence.rank == get_rank(item) else None
-    _set_output(builder, node, joined_sequence)
+    packed, packed_item = sequence.packed(builder, node), pack_tensor(builder, node, item)
+    parts = [packed, packed_item]
+    if index is not None:
+        begin = _normalize_index(builder, node, index, packed, past=True)
+        before = _slice_packed(builder, node, packed, ARRAY_0, begin)
+        parts = [before, packed_item, _slice_packed(builder, node, packed, begin, None)]
+    joined = _concat_packed(builder, node, sequence, *parts)
+    joined.rank = sequence.rank if sequence.rank == get_rank(item) else None
+    _set_output(builder, node, joined)
 
 
 def _sequence_erase(builder: Builder, node: NodeRecipe) -> None:
@@ -171,10 +163,8 @@ def _sequence_erase(builder: Builder, node: NodeRecipe) -> None:
     packed = sequence.packed(builder, node)
     begin = _normalize_index(builder, node, list_index, packed)
     end = builder.add_helper(node, "Add", begin, ARRAY_1)
-    before, after = (
-        _slice_packed(builder, node, packed, ARRAY_0, begin),
-        _slice_packed(builder, node, packed, end, None),
-    )
+    before = _slice_packed(builder, node, packed, ARRAY_0, begin)
+    after = _slice_packed(builder, node, packed, end, None)
     _set_output(builder, node, _concat_packed(builder, node, sequence, before, after))
 
 
@@ -225,9 +215,8 @@ def _concat_from_sequence(builder: Builder, node: NodeRecipe) -> None:
     packed = sequence.packed(builder, node)
     rank = None if sequence.rank is None else sequence.rank + new
     if axis != 0:
-        _set_output(
-            builder, node, _with_rank_hint(builder, _concat_packed_on_axis(builder, node, packed, axis, new), rank)
-        )
+        joined = _concat_packed_on_axis(builder, node, packed, axis, new)
+        _set_output(builder, node, _with_rank_hint(builder, joined, rank))
         return
     data, dims, _ = packed
     count = _get_length(builder, node, packed)
@@ -236,9 +225,8 @@ def _concat_from_sequence(builder: Builder, node: NodeRecipe) -> None:
         shape = add_helper(node, "Concat", count, add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0), axis=0)
     else:
         total = add_helper(node, "Gather", add_helper(node, "ReduceSum", table, ARRAY_0, keepdims=0), ARRAY_0)
-        rest = add_helper(
-            node, "Slice", add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0), ARRAY_1, np.array([2**31])
-        )
+        sizes = add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0)
+        rest = add_helper(node, "Slice", sizes, ARRAY_1, np.array([2**31]))
         shape = add_helper(node, "Concat", total, rest, axis=0)
     # Reshape rejects tensors of unequal sizes: there are too few elements.
     result = add_helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
@@ -250,46 +238,35 @@ def _concat_packed_on_axis(builder: Builder, node: NodeRecipe, packed: Packed, a
 
     A row of the result holds one contiguous run of each tensor.
     """
-    add_helper = builder.add_helper
+    add = functools.partial(builder.add_helper, node)
     data, dims, _ = packed
-    count, slice_end = _get_length(builder, node, packed), np.array([2**31])
-    table = add_helper(node, "Reshape", dims, add_helper(node, "Concat", count, ARRAY_MINUS_1, axis=0))
-    axis_begin = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else slice_end
-    after_axis = axis_begin if new else np.array([axis + 1]) if axis != -1 else slice_end
-    run_lengths = add_helper(
-        node, "ReduceProd", add_helper(node, "Slice", table, axis_begin, slice_end, ARRAY_1), ARRAY_1, keepdims=0
-    )
-    shape = add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0)
-    outer, inner = (
-        add_helper(node, "Slice", shape, ARRAY_0, axis_begin, ARRAY_0),
-        add_helper(node, "Slice", shape, after_axis, slice_end, ARRAY_0),
-    )
-    rows = add_helper(node, "ReduceProd", outer, ARRAY_0, keepdims=0)
-    ends = add_helper(node, "CumSum", run_lengths, np.array(0))
-    begins = add_helper(node, "Sub", ends, run_lengths)
-    columns = add_helper(node, "ReduceSum", run_lengths, ARRAY_0, keepdims=0)
-    column_index = add_helper(node, "Range", np.array(0), columns, np.array(1))
-    is_past_end = add_helper(node, "GreaterOrEqual", add_helper(node, "Unsqueeze", column_index, ARRAY_1), ends)
-    tensor_index = add_helper(node, "ReduceSum", add_helper(node, "Cast", is_past_end, to=7), ARRAY_1, keepdims=0)
+    count, end = _get_length(builder, node, packed), np.array([2**31])
+    table = add("Reshape", dims, add("Concat", count, ARRAY_MINUS_1, axis=0))
+    axis_begin = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else end
+    after_axis = axis_begin if new else np.array([axis + 1]) if axis != -1 else end
+    lengths = add("ReduceProd", add("Slice", table, axis_begin, end, ARRAY_1), ARRAY_1, keepdims=0)
+    shape = add("ReduceMax", table, ARRAY_0, keepdims=0)
+    outer = add("Slice", shape, ARRAY_0, axis_begin, ARRAY_0)
+    inner = add("Slice", shape, after_axis, end, ARRAY_0)
+    rows = add("ReduceProd", outer, ARRAY_0, keepdims=0)
+    ends = add("CumSum", lengths, np.array(0))
+    begins = add("Sub", ends, lengths)
+    columns = add("ReduceSum", lengths, ARRAY_0, keepdims=0)
+    column = add("Range", np.array(0), columns, np.array(1))
+    is_past_end = add("GreaterOrEqual", add("Unsqueeze", column, ARRAY_1), ends)
+    tensor_index = add("ReduceSum", add("Cast", is_past_end, to=7), ARRAY_1, keepdims=0)
     # Offset of a tensor's elements in `data`, minus the offset of its run in a row.
-    offset_shift = add_helper(node, "Sub", add_helper(node, "Mul", begins, rows), begins)
-    first = add_helper(node, "Add", add_helper(node, "Gather", offset_shift, tensor_index), column_index)
-    row = add_helper(node, "Unsqueeze", add_helper(node, "Range", np.array(0), rows, np.array(1)), ARRAY_1)
-    source_indices = add_helper(
-        node, "Add", add_helper(node, "Mul", row, add_helper(node, "Gather", run_lengths, tensor_index)), first
-    )
+    shift = add("Sub", add("Mul", begins, rows), begins)
+    first = add("Add", add("Gather", shift, tensor_index), column)
+    row = add("Unsqueeze", add("Range", np.array(0), rows, np.array(1)), ARRAY_1)
+    indices = add("Add", add("Mul", row, add("Gather", lengths, tensor_index)), first)
     # Reshape rejects tensors of unequal sizes: there are too few elements.
-    flat_data = add_helper(
-        node, "Reshape", data, add_helper(node, "Reshape", add_helper(node, "Mul", rows, columns), ARRAY_1), allowzero=1
-    )
-    joined_size = count
+    flat = add("Reshape", data, add("Reshape", add("Mul", rows, columns), ARRAY_1), allowzero=1)
+    size = count
     if not new:
-        joined_size = add_helper(
-            node, "ReduceSum", add_helper(node, "Slice", table, axis_begin, after_axis, ARRAY_1), ARRAY_0, keepdims=0
-        )
-    target = add_helper(node, "Concat", outer, joined_size, inner, axis=0)
-    gathered = add_helper(node, "Gather", flat_data, source_indices)
-    result: Value = add_helper(node, "Reshape", gathered, target, output=node.outputs[0], allowzero=1)
+        size = add("ReduceSum", add("Slice", table, axis_begin, after_axis, ARRAY_1), ARRAY_0, keepdims=0)
+    target = add("Concat", outer, size, inner, axis=0)
+    result: Value = add("Reshape", add("Gather", flat, indices), target, output=node.outputs[0], allowzero=1)
     return result
 
 
@@ -314,7 +291,7 @@ def _split_to_sequence(builder: Builder, node: NodeRecipe) -> None:
         if count > _MAX_CHUNKS:
             count = None
         else:
-            sizes = np.array([min(chunk_size, size - first) for first in range(0, size, chunk_size)], np.int64)
+            sizes = np.array([min(chunk_size, size - i) for i in range(0, size, chunk_size)], np.int64)
     if count is not None and count > _MAX_CHUNKS:
         raise builder.reject(node, f"{count} parts of sizes of their own; there can be {_MAX_CHUNKS}")
     if count is None:
@@ -330,7 +307,7 @@ def _split_to_sequence(builder: Builder, node: NodeRecipe) -> None:
     items = builder.graph.add("Split", x, chunk_sizes, outputs=count, name=label, axis=axis)
     chunks = list(items) if isinstance(items, tuple) else [items]
     if not keeps_axis:
-        chunks = [builder.add_helper(node, "Squeeze", chunk_size, np.array([axis])) for chunk_size in chunks]
+        chunks = [builder.add_helper(node, "Squeeze", chunk, np.array([axis])) for chunk in chunks]
     _set_output(builder, node, SequenceValue(x.dtype, chunks))
 
 
@@ -377,8 +354,8 @@ def _add_collecting_loop(builder: Builder, node: NodeRecipe, count: Value, loop_
         [
             InputRecipe(_make_inner_name(node, "go on"), "bool", [], []),
             *(
-                InputRecipe(f"{state}.next", f"sequence({dtype})", None, [])
-                for state, dtype in zip(states, dtypes, strict=True)
+                InputRecipe(f"{x}.next", f"sequence({dtype})", None, [])
+                for x, dtype in zip(states, dtypes, strict=True)
             ),
         ],
         [],
@@ -393,19 +370,17 @@ def _add_collecting_loop(builder: Builder, node: NodeRecipe, count: Value, loop_
 
 def _split_with_loop(builder: Builder, node: NodeRecipe, axis: int, keeps_axis: bool) -> None:
     """Translate SplitToSequence to a Loop: equal chunks, if the size or the axis length is known only at run time."""
-    add_helper = builder.add_helper
+    add = functools.partial(builder.add_helper, node)
+    name = functools.partial(_make_inner_name, node)
     x = builder.tensor(node.inputs[0])
     split = node.inputs[1] if len(node.inputs) > 1 else ""
     size: Value | Array = np.array([1])
     if split:
-        size = add_helper(node, "Reshape", add_helper(node, "Cast", builder.tensor(split), to=7), ARRAY_1)
-    length = add_helper(node, "Gather", add_helper(node, "Shape", x), np.array([axis]))
-    rest = add_helper(node, "Sub", size, ARRAY_1)
-    builder.values[_make_inner_name(node, "size")] = (
-        size if not isinstance(size, np.ndarray) else builder.graph.constant(size)
-    )
-    count = add_helper(node, "Div", add_helper(node, "Add", length, rest), size)
-    name = functools.partial(_make_inner_name, node)
+        size = add("Reshape", add("Cast", builder.tensor(split), to=7), ARRAY_1)
+    length = add("Gather", add("Shape", x), np.array([axis]))
+    rest = add("Sub", size, ARRAY_1)
+    builder.values[name("size")] = size if not isinstance(size, np.ndarray) else builder.graph.constant(size)
+    count = add("Div", add("Add", length, rest), size)
     nodes = [
         NodeRecipe("Reshape", name("row"), [name("number"), name("one")], [name("n")], {}),
         NodeRecipe("Mul", name("mul"), [name("n"), name("size")], [name("begin")], {}),
@@ -417,13 +392,11 @@ def _split_with_loop(builder: Builder, node: NodeRecipe, axis: int, keeps_axis: 
     if not keeps_axis:
         nodes.append(NodeRecipe("Squeeze", name("squeeze"), [name("part"), name("axis")], [name("item")], {}))
     constants = {name("one"): _integer_constant(name("one"), 1), name("axis"): _integer_constant(name("axis"), axis)}
-    collected_dtypes = {name("part" if keeps_axis else "item"): x.dtype}
-    _add_collecting_loop(
-        builder, node, count, _LoopBody(nodes, collected_dtypes, constants, [node.inputs[0], name("size")])
-    )
-    split_sequence = builder.values[node.outputs[0]]
-    if isinstance(split_sequence, SequenceValue) and x.shape is not None:
-        split_sequence.rank = len(x.shape) - (0 if keeps_axis else 1)
+    dtypes = {name("part" if keeps_axis else "item"): x.dtype}
+    _add_collecting_loop(builder, node, count, _LoopBody(nodes, dtypes, constants, [node.inputs[0], name("size")]))
+    seq = builder.values[node.outputs[0]]
+    if isinstance(seq, SequenceValue) and x.shape is not None:
+        seq.rank = len(x.shape) - (0 if keeps_axis else 1)
 
 
 def _sequence_map(builder: Builder, node: NodeRecipe) -> None:
@@ -440,22 +413,15 @@ def _sequence_map(builder: Builder, node: NodeRecipe) -> None:
     for name, value in zip(node.inputs, body.inputs, strict=True):
         is_sequence = isinstance(builder.require_value(name), SequenceValue)
         inputs = [name, _make_inner_name(node, "number")] if is_sequence else [name]
-        input_nodes.append(
-            NodeRecipe(
-                "SequenceAt" if is_sequence else "Identity",
-                _make_inner_name(node, f"take {value.name}"),
-                inputs,
-                [value.name],
-                {},
-            )
-        )
-    collected_dtypes: dict[str, str] = {}
+        op, label = "SequenceAt" if is_sequence else "Identity", _make_inner_name(node, f"take {value.name}")
+        input_nodes.append(NodeRecipe(op, label, inputs, [value.name], {}))
+    dtypes: dict[str, str] = {}
     output_nodes = []
     for output in body.outputs[: len(node.outputs)]:
-        name = _make_inner_name(node, f"give{len(collected_dtypes)}")
+        name = _make_inner_name(node, f"give{len(dtypes)}")
         output_nodes.append(NodeRecipe("Identity", name, [output.name], [name], {}))
-        collected_dtypes[name] = output.dtype
-    if "" in collected_dtypes.values():
+        dtypes[name] = output.dtype
+    if "" in dtypes.values():
         raise builder.reject(node, "a body that does not declare the element types of its outputs")
     count: Any
     if first.items is not None:
@@ -463,12 +429,8 @@ def _sequence_map(builder: Builder, node: NodeRecipe) -> None:
     else:
         count = _get_length(builder, node, first.packed(builder, node))
     captured = list(dict.fromkeys([*node.inputs, *body.captured]))
-    _add_collecting_loop(
-        builder,
-        node,
-        count,
-        _LoopBody([*input_nodes, *body.nodes, *output_nodes], collected_dtypes, body.constants, captured),
-    )
+    nodes = [*input_nodes, *body.nodes, *output_nodes]
+    _add_collecting_loop(builder, node, count, _LoopBody(nodes, dtypes, body.constants, captured))
 
 
 # ---- optional values

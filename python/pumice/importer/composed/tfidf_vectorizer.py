@@ -100,15 +100,12 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
     weights_attribute = node.attributes.get("weights")
     weights = weights_attribute if isinstance(weights_attribute, list) and weights_attribute else [1.0] * len(indices)
     if sum(map(len, pool)) != len(indices) or len(set(indices)) != len(indices) or len(weights) != len(indices):
-        raise graph_error(
-            "node", node.name, "expected an index of its own, and a weight, for each sequence of the pool"
-        )
-    add_helper = builder.add_helper
+        expected = "expected an index of its own, and a weight, for each sequence of the pool"
+        raise graph_error("node", node.name, expected)
+    add = builder.add_helper
     count_columns: list[Value] = []
-    result_columns = np.full(
-        max(indices) + 1, -1
-    )  # column of each result among the counts; -1 if its gram is not counted
-    factors = np.ones(max(indices) + 1, np.float32)
+    # columns: of each result among the counts; -1 if its gram is not counted.
+    columns, factors = np.full(max(indices) + 1, -1), np.ones(max(indices) + 1, np.float32)
     factors[indices] = np.array(weights, np.float32)
     first = num_columns = 0
     for length, grams in enumerate(pool, 1):
@@ -117,20 +114,16 @@ def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
             counts = _count_ngrams(builder, node, x, width, grams, skips)
         if counts is not None:
             count_columns.append(counts)
-            result_columns[indices[first : first + len(grams)]] = num_columns + np.arange(len(grams))
+            columns[indices[first : first + len(grams)]] = num_columns + np.arange(len(grams))
             num_columns += len(grams)
         first += len(grams)
     # Append a column of zeros for grams that are not counted, computed from x so that it has x's number of rows.
-    none = add_helper(node, "Slice", x, np.array([0]), np.array([0]), np.array([-1]))
-    empty = add_helper(node, "ReduceSum", add_helper(node, "Cast", none, to=INT32), np.array([-1]), keepdims=1)
-    counts = add_helper(node, "Concat", *count_columns, empty, axis=-1)
-    y = add_helper(
-        node,
-        "Cast",
-        add_helper(node, "Gather", counts, np.where(result_columns < 0, num_columns, result_columns), axis=-1),
-        to=FLOAT,
-    )
+    none = add(node, "Slice", x, np.array([0]), np.array([0]), np.array([-1]))
+    empty = add(node, "ReduceSum", add(node, "Cast", none, to=INT32), np.array([-1]), keepdims=1)
+    counts = add(node, "Concat", *count_columns, empty, axis=-1)
+    columns = np.where(columns < 0, num_columns, columns)
+    y = add(node, "Cast", add(node, "Gather", counts, columns, axis=-1), to=FLOAT)
     if mode != "TF":
-        clipped_counts = add_helper(node, "Min", y, np.array(1, np.float32)) if mode == "IDF" else y
-        y = add_helper(node, "Mul", clipped_counts, factors)
-    builder.set_values(node.outputs, (add_helper(node, "Identity", y, output=node.outputs[0]),))
+        clipped = add(node, "Min", y, np.array(1, np.float32)) if mode == "IDF" else y
+        y = add(node, "Mul", clipped, factors)
+    builder.set_values(node.outputs, (add(node, "Identity", y, output=node.outputs[0]),))

@@ -27,8 +27,9 @@ def mean_and_variance(
 ) -> tuple[Bounded, Bounded, Bounded]:
     """Return the mean, the deviations and the variance. round_intermediate: applied to each intermediate.
 
-    A kernel that reports its additions reads a row once for the mean and once for the deviations (`_two_pass_mean_and_variance`).
-    Other kernels may compute the variance in any way; the mean's error then adds 2 mean(|c| e(c)).
+    A kernel that reports its additions reads a row once for the mean and once for the deviations: see
+    `_two_pass_mean_and_variance`. Other kernels may compute the variance in any way; the mean's error then adds
+    2 mean(|c| e(c)).
     """
     m = call.arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
@@ -57,35 +58,25 @@ def _two_pass_mean_and_variance(
     types, count = call.types, int(np.prod([x.shape[i] for i in axes], dtype=int))
     unit = call.arithmetic(x.dtype).unit
 
-    def mean_over_axes(values: Array) -> Array:
+    def average(values: Array) -> Array:
         return np.asarray(np.mean(values, axis=axes, keepdims=True))
 
     with np.errstate(all="ignore"):
-        exact, mean_error = x.value - mean.value, mean.errors()
-        input_error = np.broadcast_to(x.errors(), exact.shape)
-        size = np.abs(exact) + input_error + mean_error
-        rounded = unit * size
-        deviation_error, terms = input_error + rounded, types.max_roundings(count)
+        c, d = x.value - mean.value, mean.errors()
+        g = np.broadcast_to(x.errors(), c.shape)
+        size = np.abs(c) + g + d
+        r = unit * size
+        error, terms = g + r, types.max_roundings(count)
         # Rounding error of the computed mean of the deviations: its sum and its division.
-        second_pass_error = (types.sum_error_factor(terms, x.dtype) + 2 * unit) * mean_over_axes(size + rounded)
-        computed_mean_error = (
-            mean_over_axes(deviation_error) + second_pass_error
-        )  # remainder of d after subtracting that mean
-        distance = (
-            deviation_error + computed_mean_error + unit * (np.abs(exact) + deviation_error + computed_mean_error)
-        )
-        squares = mean_over_axes(np.square(exact))
-        moved = (
-            mean_over_axes(2 * np.abs(exact) * deviation_error + np.square(deviation_error))
-            + 2 * mean_error * (mean_over_axes(deviation_error) + computed_mean_error)
-            + np.square(computed_mean_error)
-        )
-        variance_error = moved + types.sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(mean_error))
+        second_pass = (types.sum_error_factor(terms, x.dtype) + 2 * unit) * average(size + r)
+        rest = average(error) + second_pass  # the remainder of d after subtracting that mean
+        distance = error + rest + unit * (np.abs(c) + error + rest)
+        squares = average(np.square(c))
+        moved = average(2 * np.abs(c) * error + np.square(error)) + 2 * d * (average(error) + rest) + np.square(rest)
+        variance_error = moved + types.sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(d))
     return (
-        Bounded(
-            mean.value, nan_to_unknown(computed_mean_error + unit * (np.abs(mean.value) + computed_mean_error)), x.dtype
-        ),
-        Bounded(exact, nan_to_unknown(distance), x.dtype),
+        Bounded(mean.value, nan_to_unknown(rest + unit * (np.abs(mean.value) + rest)), x.dtype),
+        Bounded(c, nan_to_unknown(distance), x.dtype),
         Bounded(squares, nan_to_unknown(variance_error), x.dtype),
     )
 
@@ -125,9 +116,9 @@ def _layer_norm(call: Call) -> list[Any]:
     y = _scale_and_shift(call, y, call.optional_input(1), call.optional_input(2))
     statistic = np.float32
     result = [Bounded(y.value, y.error, x.dtype)]
-    for statistic_value in (mean, inverse):
+    for value in (mean, inverse):
         dtype = x.dtype if str(x.dtype) == "float64" else statistic
-        result.append(Bounded(statistic_value.value, statistic_value.error, dtype))
+        result.append(Bounded(value.value, value.error, dtype))
     return result[: call.outputs]
 
 
@@ -160,9 +151,7 @@ def _group_norm(call: Call) -> list[Any]:
     y = y.rearrange(lambda v: v.reshape(x.shape))
     scale, bias = call.input(1), call.input(2)
     if call.opset < 21:  # one value per group
-        scale, bias = (
-            statistic_value.rearrange(lambda v: np.repeat(v, c // groups)) for statistic_value in (scale, bias)
-        )
+        scale, bias = (p.rearrange(lambda v: np.repeat(v, c // groups)) for p in (scale, bias))
     return [_scale_and_shift(call, y, broadcast_channels(scale, x.ndim), broadcast_channels(bias, x.ndim))]
 
 
@@ -178,19 +167,10 @@ def _batch_norm(call: Call) -> list[Any]:
     if training:
         raise Unproved(f"BatchNormalization in training of operator set {call.opset}")
     if call.opset < 9 and not call.attribute("spatial", 1):
-        shaped = [
-            statistic_value.rearrange(lambda v: v.reshape(x.shape[1:]))
-            for statistic_value in (scale, bias, mean, variance)
-        ]
+        shaped = [p.rearrange(lambda v: v.reshape(x.shape[1:])) for p in (scale, bias, mean, variance)]
     else:
-        shaped = [
-            statistic_value
-            for v in (scale, bias, mean, variance)
-            if (statistic_value := broadcast_channels(v, x.ndim)) is not None
-        ]
-    scale, bias, mean, variance = (
-        Bounded(statistic_value.value, statistic_value.error, x.dtype) for statistic_value in shaped
-    )
+        shaped = [p for v in (scale, bias, mean, variance) if (p := broadcast_channels(v, x.ndim)) is not None]
+    scale, bias, mean, variance = (Bounded(p.value, p.error, x.dtype) for p in shaped)
     factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
     result = m.add(m.mul(m.sub(x, mean), factor), bias)
     if call.types.other_runtime:  # another runtime may fold the parameters into one multiply-add
@@ -210,10 +190,8 @@ def _batch_norm_training(call: Call, x: Bounded, scale: Bounded, bias: Bounded, 
         ),
     )
     y = round_between_kernels(call, m.div(distance, deviation))
-    broadcast_params = [
-        statistic_value for v in (scale, bias) if (statistic_value := broadcast_channels(v, x.ndim)) is not None
-    ]
-    result = [m.add(round_between_kernels(call, m.mul(y, broadcast_params[0])), broadcast_params[1])]
+    params = [p for v in (scale, bias) if (p := broadcast_channels(v, x.ndim)) is not None]
+    result = [m.add(round_between_kernels(call, m.mul(y, params[0])), params[1])]
     momentum = m.constant(call.attribute("momentum", 0.9))
     rest = m.constant(1 - call.attribute("momentum", 0.9))
     for old, now in zip(before, (mean, variance), strict=True):

@@ -166,8 +166,8 @@ class KernelFacts(NamedTuple):
     """Facts about the kernels of a node that is checked on its own.
 
     additions: longest chain in their sums, from the program's plan; 0 if unknown. stored: their results by output name,
-    for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large reference outputs are kept as float32
-    differences from them.
+    for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large reference outputs are kept
+    as float32 differences from them.
     """
 
     additions: int = 0
@@ -289,12 +289,7 @@ class Runner:
         call = Call(name, inputs, self._cached_attributes(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
         call.stored = [facts.stored_results.get(output) for output in node.output]
-        is_map = (
-            node.op_type in ELEMENTWISE
-            and not domain
-            and opset >= _MIN_REFERENCE_OPSET
-            and name not in self.custom_rules
-        )
+        is_map = name in ELEMENTWISE and opset >= _MIN_REFERENCE_OPSET and name not in self.custom_rules
         try:
             outputs = rule(call)
             return evaluate_alternatives(rule, call, outputs) if is_map else outputs

@@ -91,12 +91,13 @@ def _evaluate_rule(rule: Rule, call: Call, inputs: Sequence[Any]) -> Bounded:
 
 
 def _merge_alternatives(base: Bounded, mask: Array, results: Sequence[Bounded], shared_labels: Array | None) -> Bounded:
-    """Return the result with its alternatives, which may in turn be undecided. shared_labels: labels of elements that share a
-    choice.
+    """Return the result with its alternatives, which may in turn be undecided.
+
+    shared_labels: labels of elements that share a choice.
     """
     error = np.array(np.broadcast_to(base.errors(), base.shape), np.float64)
+    decided = base.value[mask]
     if base.dtype == bool:
-        decided = base.value[mask]
         unsure = np.any([(value.value != decided) | (value.errors() > 0) for value in results], axis=0)
         error[mask] = unsure * 1.0
         return Bounded(base.value, error if error.any() else None, bool)
@@ -113,12 +114,8 @@ def _merge_alternatives(base: Bounded, mask: Array, results: Sequence[Bounded], 
         values, errors = _remove_duplicates(values, errors)
         shared_labels = None
     with np.errstate(all="ignore"):
-        distances = [
-            np.abs(np.asarray(v, np.float64) - base.value[mask]) + e for v, e in zip(values, errors, strict=True)
-        ]
-        distances = [
-            np.where(v == base.value[mask], e, value) for v, e, value in zip(values, errors, distances, strict=True)
-        ]
+        distances = [np.abs(np.asarray(v, np.float64) - decided) + e for v, e in zip(values, errors, strict=True)]
+        distances = [np.where(v == decided, e, d) for v, e, d in zip(values, errors, distances, strict=True)]
         widest = np.max(np.stack(distances), axis=0)
         widest = np.minimum(np.nan_to_num(error[mask], nan=np.inf), np.nan_to_num(widest, nan=np.inf))
         # If an integer is otherwise unknown, later nodes continue from the device's choice.
@@ -183,7 +180,7 @@ def select_with_alternatives(
 ) -> Bounded:
     """Add the alternatives to `base` = where(mask, a, b); both a's and b's if the mask is undecided.
 
-    shared_labels: labels of elements whose mask is one choice.
+    group: labels of elements whose mask is one choice.
     """
     unsure = np.broadcast_to(mask.errors() > 0, base.shape)
     if not unsure.any() and a.alternatives is None and b.alternatives is None:
@@ -219,7 +216,7 @@ def _possible_values(value: Bounded, shape: tuple[int, ...]) -> ValueAlternative
 
 
 def either_value(unsure: Array, a: Bounded, b: Bounded, group: Array | None = None) -> Bounded:
-    """Return a, or either a or b where `unsure`. shared_labels: labels of elements that share a choice."""
+    """Return a, or either a or b where `unsure`. group: labels of elements that share a choice."""
     with np.errstate(all="ignore"):
         distance = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.errors(), b.errors())
     distance = np.where(a.value == b.value, np.maximum(a.errors(), b.errors()), distance)
@@ -256,7 +253,7 @@ def gather_alternatives(
 
 
 def with_several_values(base: Bounded, variants: Sequence[Bounded], unsure: Array, group: Array | None) -> Bounded:
-    """Return `base` with several possible values where `unsure`. shared_labels: labels of elements that share a choice."""
+    """Return `base` with several possible values where `unsure`. group: labels of elements that share a choice."""
     values = [value.value for value in variants]
     errors = [np.asarray(value.errors()) for value in variants]
     same = [(v == base.value) | (_nan_mask(v) & _nan_mask(base.value)) for v in values]
