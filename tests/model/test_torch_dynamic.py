@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import pumice.torch.compile_backend as torch_backend  # noqa: E402
 from model.torch_models import fresh  # noqa: E402, F401
+from pumice.torch.host_numbers import make_number_key  # noqa: E402
 
 # torch's exporter warns about its own deprecated APIs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
