@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +19,16 @@ from model.torch_models import fresh  # noqa: E402, F401
 from pumice.torch.host_numbers import make_number_key  # noqa: E402
 
 # torch's exporter warns about its own deprecated APIs.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh", "no_encoder_fast_path")]
+
+
+@pytest.fixture
+def no_encoder_fast_path() -> Iterator[None]:
+    """Keep nn.TransformerEncoderLayer from its fused operator, which torch.compile of torch 2.11 cannot capture."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 @pytest.fixture
